@@ -1,0 +1,88 @@
+"""Linear attention: eq. 8 of Katharopoulos et al. (2020), O(t) in time, O(1) in state."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from linear_transformers import ops
+from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.feature_maps import FeatureMapFactory
+from linear_transformers.ops import LinearState
+from linear_transformers.ops.precision import widened
+from linear_transformers.shapes import Key, Keys, Output, Outputs, Queries, Query, Value, Values
+
+
+class LinearAttention(CausalAttention[LinearState]):
+    """softmax's exponential replaced by a dot product of features.
+
+        V'_i = phi(q_i)^T sum_{j<=i} phi(k_j) v_j^T  /  phi(q_i)^T sum_{j<=i} phi(k_j)
+
+    Costs O(t c m) for t positions; the state is c by m + 1 numbers a head, whatever t is.
+
+    Args:
+        num_heads: h.
+        head_dim: d, and m: values are as wide as queries.
+        feature_map: Makes phi from d.
+        eps: Added to the denominator once, after the dot product.
+        scale: phi sees queries and keys each multiplied by sqrt(scale), so their dot product
+            by `scale`. The paper's 1.0 leaves them as they are.
+        chunk_size: Positions a chunk of the parallel form. Only speed depends on it.
+    """
+
+    kernel: ClassVar[str] = "chunkwise"
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        *,
+        feature_map: FeatureMapFactory,
+        eps: float = 1e-6,
+        scale: float = 1.0,
+        chunk_size: int = 64,
+    ):
+        super().__init__(num_heads, head_dim)
+        if scale <= 0:
+            raise ValueError(f"scale={scale} was asked for; it must be above 0 (the paper: 1.0).")
+        self.feature_map = feature_map(head_dim)
+        self.eps = eps
+        self.scale = scale
+        self.chunk_size = chunk_size
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        capacity: int = 0,
+    ) -> LinearState:
+        return ops.empty_state(
+            batch,
+            self.num_heads,
+            self.feature_map.feature_dim,
+            self.head_dim,
+            device=device,
+            dtype=dtype,
+        )
+
+    def step(
+        self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
+    ) -> tuple[Output, LinearState]:
+        return ops.step(*self._features(q_i, k_i), v_i, state, eps=self.eps)
+
+    def prefill(
+        self, q: Queries, k: Keys, v: Values, state: LinearState | None = None
+    ) -> tuple[Outputs, LinearState]:
+        check_equal_lengths(q, k)
+        return ops.chunkwise(
+            *self._features(q, k), v, eps=self.eps, state=state, chunk_size=self.chunk_size
+        )
+
+    def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        # Widened before phi: in bf16, 1 + x would forget all but 8 bits of a small x.
+        q, k = widened(q, k)
+        if self.scale != 1.0:
+            q, k = q * self.scale**0.5, k * self.scale**0.5
+        return self.feature_map(q), self.feature_map(k)

@@ -1,0 +1,120 @@
+"""A user's own images, from one `.npz` file."""
+
+import zipfile
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from linear_transformers.data.images import (
+    Images,
+    ImageDataModule,
+    ImageShape,
+    ImageSplits,
+    split_off,
+)
+
+
+class ArrayImages(ImageDataModule):
+    """uint8 images `x_train`, `x_test` and optionally `x_val`, [n, h, w] or [n, h, w, channels].
+
+    Optional boolean masks `keep_train`, `keep_test` (one entry an image) leave images out of
+    training and of the reported figures.
+
+    Args:
+        path: The `.npz` file.
+        val_size: Training images set aside for validation where there is no `x_val`.
+        num_levels: Values run from 0 to `num_levels` - 1.
+        batch_size: See `ImageDataModule`.
+        seed: See `ImageDataModule`.
+        num_workers: See `ImageDataModule`.
+
+    Raises:
+        ValueError: The file is missing, not an `.npz`, or its arrays are not as described.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        val_size: int,
+        num_levels: int = 256,
+        batch_size: int,
+        seed: int = 0,
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size, seed, num_workers)
+        self.path = Path(path)
+        self.val_size = val_size
+        self.num_levels = num_levels
+
+    @cached_property
+    def shape(self) -> ImageShape:
+        _, height, width, channels = self.splits.train.shape
+        return ImageShape(height, width, channels, self.num_levels)
+
+    def load(self) -> ImageSplits:
+        arrays = self._read()
+        train = self._images(arrays, "x_train", mask="keep_train")
+        test = self._images(arrays, "x_test", mask="keep_test")
+        if "x_val" in arrays:
+            val = self._images(arrays, "x_val")
+        else:
+            train, val = split_off(train, self.val_size, seed=0)
+        for name, images in (("x_test", test), ("x_val", val)):
+            if images.shape[1:] != train.shape[1:]:
+                raise ValueError(
+                    f"{self.path}: {name} has images of {images.shape[1:]}, x_train of "
+                    f"{train.shape[1:]}. All images must have one size (height, width, channels)."
+                )
+        return ImageSplits(train, val, test)
+
+    def _read(self) -> dict[str, np.ndarray]:
+        if not self.path.is_file():
+            raise ValueError(
+                f"data.path={self.path} is not a file. Give an .npz with uint8 arrays "
+                "x_train and x_test, as numpy.savez_compressed writes it."
+            )
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+            raise ValueError(
+                f"data.path={self.path} cannot be read as an .npz file ({error}). "
+                "Write it with numpy.savez_compressed(path, x_train=..., x_test=...)."
+            ) from error
+
+    def _images(
+        self, arrays: dict[str, np.ndarray], name: str, *, mask: str | None = None
+    ) -> Images:
+        if name not in arrays:
+            raise ValueError(
+                f"{self.path} has no array {name}; it holds {sorted(arrays)}. "
+                "x_train and x_test are needed, x_val is optional."
+            )
+        images = arrays[name]
+        if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+            raise ValueError(
+                f"{self.path}: {name} is {images.dtype} of shape {images.shape}. "
+                "It must be uint8 of shape (n, height, width) or (n, height, width, channels)."
+            )
+        if images.max() >= self.num_levels:
+            raise ValueError(
+                f"{self.path}: {name} holds the value {images.max()}, but "
+                f"data.num_levels={self.num_levels}: values run from 0 to {self.num_levels - 1}."
+            )
+        images = images if images.ndim == 4 else images[..., None]
+        return images if mask is None else self._kept(images, arrays, mask)
+
+    def _kept(self, images: Images, arrays: dict[str, np.ndarray], mask: str) -> Images:
+        if mask not in arrays:
+            return images
+        keep = arrays[mask]
+        if keep.dtype != np.bool_ or keep.shape != (len(images),):
+            raise ValueError(
+                f"{self.path}: {mask} is {keep.dtype} of shape {keep.shape}. "
+                f"It must be bool of shape ({len(images)},): one entry an image."
+            )
+        if not keep.any():
+            raise ValueError(f"{self.path}: {mask} keeps none of {len(images)} images.")
+        return images[keep]

@@ -1,0 +1,73 @@
+"""What a table of counts achieves: figures that a model must beat to have learned anything."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from linear_transformers.data.images import Images, ImageSplits
+
+# Added to every count. Chosen on validation images, so that the test figure is honest.
+PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+# Neighbours are told apart at this many levels at most: a table of 256 cubed would be empty.
+CONTEXT_LEVELS = 17
+# Indices take eight bytes a value: all of CIFAR-10 at once would take gigabytes.
+IMAGES_AT_ONCE = 2048
+
+# Images to the context of each value [n, t], and how many contexts there are.
+Contexts = Callable[[Images], tuple[np.ndarray, int]]
+
+
+class Baselines(NamedTuple):
+    """Test bits per dimension of two tables of counts."""
+
+    histogram: float
+    neighbours: float
+
+
+def baselines(splits: ImageSplits, num_levels: int) -> Baselines:
+    """Fit both tables on training images, smooth them on validation, report them on test.
+
+    `histogram` has one distribution a position. `neighbours` has one for each pair of left
+    and upper neighbour (of the same channel; 0 outside the image), shared by all positions.
+    """
+    return Baselines(
+        histogram=_bits_per_dim(splits, num_levels, _positions),
+        neighbours=_bits_per_dim(splits, num_levels, lambda x: _neighbours(x, num_levels)),
+    )
+
+
+def _positions(images: Images) -> tuple[np.ndarray, int]:
+    """The position of each value, as the context that selects its distribution."""
+    length = images[0].size
+    return np.broadcast_to(np.arange(length), (len(images), length)), length
+
+
+def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
+    """Channel, left and upper neighbour of each value as one number."""
+    levels = min(num_levels, CONTEXT_LEVELS)
+    coarse = (images.astype(np.int64) * levels) // num_levels
+    left = np.pad(coarse, ((0, 0), (0, 0), (1, 0), (0, 0)))[:, :, :-1]
+    upper = np.pad(coarse, ((0, 0), (1, 0), (0, 0), (0, 0)))[:, :-1]
+    channels = images.shape[-1]
+    context = (np.arange(channels) * levels + left) * levels + upper
+    return context.reshape(len(images), -1), channels * levels * levels
+
+
+def _bits_per_dim(splits: ImageSplits, num_levels: int, contexts: Contexts) -> float:
+    def counted(images: Images) -> np.ndarray:
+        counts = np.int64(0)
+        for part in np.array_split(images, -(-len(images) // IMAGES_AT_ONCE)):
+            context, size = contexts(part)
+            cells = context * num_levels + part.reshape(len(part), -1)
+            counts = counts + np.bincount(cells.ravel(), minlength=size * num_levels)
+        return counts.reshape(-1, num_levels)
+
+    train, val, test = (counted(images) for images in splits)
+
+    def bits(counts: np.ndarray, pseudo_count: float) -> float:
+        smoothed = train + pseudo_count
+        log_probs = np.log2(smoothed / smoothed.sum(1, keepdims=True))
+        return float(-(counts * log_probs).sum() / counts.sum())
+
+    return bits(test, min(PSEUDO_COUNTS, key=lambda pseudo_count: bits(val, pseudo_count)))

@@ -1,0 +1,77 @@
+"""MNIST and CIFAR-10, read and if need be downloaded by torchvision."""
+
+from pathlib import Path
+
+import numpy as np
+from torchvision import datasets
+
+from linear_transformers.data.images import (
+    Images,
+    ImageDataModule,
+    ImageShape,
+    ImageSplits,
+    split_off,
+)
+
+# Name of the class in torchvision, size of the images, folder its files lie in.
+SHAPES = {"MNIST": ImageShape(28, 28, 1, 256), "CIFAR10": ImageShape(32, 32, 3, 256)}
+FOLDERS = {"MNIST": "MNIST/raw", "CIFAR10": "cifar-10-batches-py"}
+
+
+class TorchvisionImages(ImageDataModule):
+    """One of torchvision's data sets; nothing is downloaded where the files already are.
+
+    Args:
+        dataset: `MNIST` or `CIFAR10`.
+        root: The folder that holds torchvision's folder of files.
+        val_size: Training images set aside for validation; the choice is fixed.
+        batch_size: See `ImageDataModule`.
+        seed: See `ImageDataModule`.
+        num_workers: See `ImageDataModule`.
+
+    Raises:
+        ValueError: An unknown data set.
+    """
+
+    def __init__(
+        self,
+        dataset: str,
+        root: str,
+        *,
+        val_size: int,
+        batch_size: int,
+        seed: int = 0,
+        num_workers: int = 0,
+    ):
+        super().__init__(batch_size, seed, num_workers)
+        if dataset not in SHAPES:
+            raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
+        self.dataset = dataset
+        self.root = Path(root)
+        self.val_size = val_size
+
+    @property
+    def shape(self) -> ImageShape:
+        return SHAPES[self.dataset]
+
+    def prepare_data(self) -> None:
+        """Download what is missing; called in one process only."""
+        self._read(train=True)
+
+    def load(self) -> ImageSplits:
+        train, val = split_off(self._read(train=True), self.val_size, seed=0)
+        return ImageSplits(train, val, self._read(train=False))
+
+    def _read(self, *, train: bool) -> Images:
+        folder = self.root / FOLDERS[self.dataset]
+        try:
+            data = getattr(datasets, self.dataset)(self.root, train=train, download=True).data
+        except (OSError, RuntimeError) as error:  # URLError is an OSError
+            reason = str(error).strip().splitlines()[0]
+            raise ValueError(
+                f"{self.dataset} was not found in {folder} and could not be downloaded "
+                f"({reason}). Put its original files there, or give the folder that holds "
+                f"{FOLDERS[self.dataset].split('/')[0]}/ as data.root=DIR."
+            ) from error
+        images = np.asarray(data)
+        return images.reshape(len(images), self.shape.height, self.shape.width, -1)

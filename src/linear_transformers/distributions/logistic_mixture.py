@@ -1,0 +1,96 @@
+"""Mixture of discretised logistics: Salimans et al. (2017), PixelCNN++, section 2.1.
+
+Values 0 ... v-1 stand at equally spaced points x of [-1, 1], half a gap r = 1/(v-1) apart
+from the edges of their bins. A logistic with mean mu and scale s gives a bin
+
+    sigma(a) - sigma(b),    a = (x + r - mu) / s,    b = (x - r - mu) / s,
+
+where the first bin reaches down to -infinity and the last up to +infinity, so that the
+probabilities of all values sum to one exactly.
+"""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from linear_transformers.distributions.base import ValueDistribution, check_temperature
+from linear_transformers.distributions.categorical import invert_cdf
+
+
+class LogisticMixture(ValueDistribution):
+    """Parameters: k logits, k means, k log-scales; the paper has k = 10.
+
+    Args:
+        num_values: v, at least 2.
+        num_components: k.
+        min_log_scale: Log-scales are clamped from below: a scale of 0 has no gradient. The
+            authors' code has -7, for 256 values.
+
+    Raises:
+        ValueError: Fewer than 2 values or 1 component.
+    """
+
+    noise_dim: ClassVar[int] = 2  # one picks the component, one the value
+
+    def __init__(self, num_values: int, num_components: int = 10, min_log_scale: float = -7.0):
+        if num_values < 2 or num_components < 1:
+            raise ValueError(
+                f"A mixture of {num_components} logistics over {num_values} values was asked "
+                "for; it takes at least 1 component and 2 values."
+            )
+        self.num_values = num_values
+        self.num_parameters = 3 * num_components
+        self.min_log_scale = min_log_scale
+
+    def log_prob(
+        self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
+    ) -> Float[Tensor, "*batch"]:
+        logits, means, log_scales = self._split(parameters)
+        half_gap = 1 / (self.num_values - 1)
+        x = (2 * half_gap * values.to(means.dtype) - 1).unsqueeze(-1)
+        inverse_scales = torch.exp(-log_scales)
+        upper = (x + half_gap - means) * inverse_scales
+        lower = (x - half_gap - means) * inverse_scales
+
+        # sigma(a) - sigma(b) = sigma(a) sigma(-b) (1 - exp(b - a)): no difference of nearly
+        # equal numbers, so no floor under the tails as in PixelCNN++.
+        log_below_upper = F.logsigmoid(upper)
+        log_above_lower = F.logsigmoid(-lower)
+        log_width = torch.log(-torch.expm1(-2 * half_gap * inverse_scales))
+        value = values.unsqueeze(-1)
+        log_bin = torch.where(
+            value == 0,
+            log_below_upper,
+            torch.where(
+                value == self.num_values - 1,
+                log_above_lower,
+                log_below_upper + log_above_lower + log_width,
+            ),
+        )
+        return torch.logsumexp(torch.log_softmax(logits, dim=-1) + log_bin, dim=-1)
+
+    def sample(
+        self,
+        parameters: Float[Tensor, "*batch p"],
+        noise: Float[Tensor, "*batch z"],
+        *,
+        temperature: float = 1.0,
+    ) -> Int[Tensor, "*batch"]:
+        check_temperature(temperature)
+        logits, means, log_scales = self._split(parameters)
+        chosen = invert_cdf(logits / temperature, noise[..., 0]).unsqueeze(-1)
+        mean = means.gather(-1, chosen).squeeze(-1)
+        scale = log_scales.gather(-1, chosen).squeeze(-1).exp() * temperature
+        # Clamped: noise of exactly 0 would be -infinity, and cast to an integer undefined.
+        x = mean + scale * torch.logit(noise[..., 1].to(mean.dtype), eps=1e-7)
+        level = torch.round((x + 1) / 2 * (self.num_values - 1))
+        return level.clamp(0, self.num_values - 1).long()
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        # float32: differences of a 256th vanish in 8 bits of mantissa.
+        wide = parameters if parameters.dtype == torch.float64 else parameters.float()
+        logits, means, log_scales = wide.chunk(3, dim=-1)
+        return logits, means, log_scales.clamp(min=self.min_log_scale)

@@ -1,0 +1,101 @@
+"""One layer of a transformer: attention and feed-forward, each with its residual and norm."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linear_transformers.attention import AttentionFactory
+from linear_transformers.shapes import Hidden, HiddenOne
+
+NORMS = ("post", "pre")
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
+
+
+class Block(nn.Module):
+    """LayerNorm(x + Sublayer(x)) twice (post-norm, the paper), or x + Sublayer(LayerNorm(x)).
+
+    Args:
+        attention: Makes the attention of this layer.
+        model_dim: e.
+        num_heads: h; each head is e/h wide.
+        feedforward_dim: Width of the hidden layer of the feed-forward part.
+        dropout: On the output of both sublayers and on the hidden layer.
+        norm: `post` or `pre`.
+        activation: `relu` or `gelu`.
+
+    Raises:
+        ValueError: `model_dim` does not divide into `num_heads`, or an unknown choice.
+    """
+
+    def __init__(
+        self,
+        attention: AttentionFactory,
+        *,
+        model_dim: int,
+        num_heads: int,
+        feedforward_dim: int,
+        dropout: float,
+        norm: str,
+        activation: str,
+    ):
+        super().__init__()
+        if num_heads < 1 or model_dim % num_heads:
+            nearest = max(num_heads, 1) * max(1, round(model_dim / max(num_heads, 1)))
+            raise ValueError(
+                f"model_dim={model_dim} does not divide into num_heads={num_heads} equal heads. "
+                f"The nearest width that does is {nearest}, with num_heads={max(num_heads, 1)}."
+            )
+        if norm not in NORMS:
+            raise ValueError(f"norm={norm} is unknown. Choose one of {list(NORMS)}.")
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation={activation} is unknown. Choose of {list(ACTIVATIONS)}.")
+        self.pre_norm = norm == "pre"
+        self.heads = (num_heads, model_dim // num_heads)
+        self.attention = attention(*self.heads)
+        self.project_in = nn.Linear(model_dim, 3 * model_dim)
+        self.project_out = nn.Linear(model_dim, model_dim)
+        self.attention_norm = nn.LayerNorm(model_dim)
+        self.feedforward = nn.Sequential(
+            nn.Linear(model_dim, feedforward_dim),
+            ACTIVATIONS[activation](),
+            nn.Dropout(dropout),
+            nn.Linear(feedforward_dim, model_dim),
+        )
+        self.feedforward_norm = nn.LayerNorm(model_dim)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Hidden) -> Hidden:
+        """Every position at once."""
+        return self._after_attention(x, self.attention(*self._queries_keys_values(x)))
+
+    def init_state(
+        self, batch: int, *, device: torch.device, dtype: torch.dtype, capacity: int = 0
+    ) -> Any:
+        """The empty past of this layer's attention."""
+        return self.attention.init_state(batch, device=device, dtype=dtype, capacity=capacity)
+
+    def step(self, x_i: HiddenOne, state: Any) -> tuple[HiddenOne, Any]:
+        """One position: its output, and the state that includes it."""
+        attended, state = self.attention.step(*self._queries_keys_values(x_i), state)
+        return self._after_attention(x_i, attended), state
+
+    def prefill(self, x: Hidden, state: Any = None) -> tuple[Hidden, Any]:
+        """A whole stretch in parallel after `state`, and the state after it."""
+        attended, state = self.attention.prefill(*self._queries_keys_values(x), state)
+        return self._after_attention(x, attended), state
+
+    def _queries_keys_values(self, x: Float[Tensor, "*batch e"]) -> tuple[Tensor, ...]:
+        x = self.attention_norm(x) if self.pre_norm else x
+        return tuple(part.unflatten(-1, self.heads) for part in self.project_in(x).chunk(3, -1))
+
+    def _after_attention(
+        self, x: Float[Tensor, "*batch e"], attended: Float[Tensor, "*batch h m"]
+    ) -> Float[Tensor, "*batch e"]:
+        attended = self.dropout(self.project_out(attended.flatten(-2)))
+        if self.pre_norm:
+            x = x + attended
+            return x + self.dropout(self.feedforward(self.feedforward_norm(x)))
+        x = self.attention_norm(x + attended)
+        return self.feedforward_norm(x + self.dropout(self.feedforward(x)))

@@ -1,0 +1,15 @@
+"""Causal linear attention as pure functions of tensors: no modules, no parameters, no config.
+
+`parallel` is the O(t^2) definition and the oracle of the tests, `chunkwise` the O(t) form
+that training uses, `recurrent.step` one position. Queries and keys are features: phi has
+already been applied. Every algorithm over a whole sequence has one signature,
+
+    (q, k, v, *, eps, state=None) -> (outputs, state after the sequence)
+"""
+
+from linear_transformers.ops.chunkwise import chunkwise
+from linear_transformers.ops.normalize import normalize
+from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState, empty_state, step
+
+__all__ = ["LinearState", "chunkwise", "empty_state", "normalize", "parallel", "step"]

@@ -1,0 +1,74 @@
+"""Causal linear attention in O(t): matrix products inside chunks, a running state between them.
+
+    outputs of chunk n = tril(q k^T) v  +  q S,     S = sum of k^T v over the chunks before n
+
+With chunks of length l this costs O(t l (c + m) + t c m) operations and stores one state a
+chunk, t/l of them, instead of one a position.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.ops.normalize import normalize
+from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.ops.recurrent import LinearState, empty_state
+
+
+def chunkwise(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    *,
+    eps: float,
+    state: LinearState | None = None,
+    chunk_size: int = 64,
+) -> tuple[Float[Tensor, "b t h m"], LinearState]:
+    """The same function as `parallel`, in time and memory that grow linearly with t.
+
+    Args:
+        q: Features of the queries, phi already applied.
+        k: Features of the keys, phi already applied.
+        v: Values.
+        eps: See `normalize`.
+        state: The past before the first position; empty when absent. Left unmodified.
+        chunk_size: Positions a chunk. Only speed depends on it.
+
+    Returns:
+        The outputs in the type of `v`, and the state after the last position.
+    """
+    batch, length, num_heads, feature_dim = q.shape
+    dtype = v.dtype
+    if state is None:
+        state = empty_state(
+            batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
+        )
+    # Short sequences make one short chunk: no padding to compute on.
+    size = max(1, min(chunk_size, length))
+    with without_autocast(v):
+        q, k, v = (_split(x, size) for x in widened(q, k, v))
+        kv_sums = _running_sum(state.kv_sum, k.transpose(-1, -2) @ v)
+        k_sums = _running_sum(state.k_sum, k.sum(-2))
+        kv_before, k_before = kv_sums[:, :, :-1], k_sums[:, :, :-1]
+
+        weights = (q @ k.transpose(-1, -2)).tril()
+        weighted_sum = weights @ v + q @ kv_before
+        total_weight = weights.sum(-1) + (q @ k_before.unsqueeze(-1)).squeeze(-1)
+        outputs = _join(normalize(weighted_sum, total_weight, eps=eps), length)
+    return outputs.to(dtype), LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
+
+
+def _running_sum(start: Tensor, additions: Tensor) -> Tensor:
+    """The state before each chunk and, last, after all: [b, h, n + 1, ...]."""
+    return torch.cat([start.unsqueeze(2), additions], dim=2).cumsum(2)
+
+
+def _split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
+    """Cut time into chunks. Zero features pad the last one: they add nothing to any sum."""
+    padded = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % size))
+    return padded.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)
+
+
+def _join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]:
+    return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]

@@ -1,0 +1,46 @@
+"""Causal linear attention by its definition: O(t^2) time and memory. The tests' oracle."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.ops.normalize import normalize
+from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.ops.recurrent import LinearState
+
+
+def parallel(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    *,
+    eps: float,
+    state: LinearState | None = None,
+) -> tuple[Float[Tensor, "b t h m"], LinearState]:
+    """Eq. 9: every query against every key at or before it.
+
+    Args:
+        q: Features of the queries, phi already applied.
+        k: Features of the keys, phi already applied.
+        v: Values.
+        eps: See `normalize`.
+        state: The past before the first position; empty when absent. Left unmodified.
+
+    Returns:
+        The outputs in the type of `v`, and the state after the last position.
+    """
+    dtype = v.dtype
+    q, k, v = widened(q, k, v)
+    with without_autocast(v):
+        weights = torch.einsum("bthc,bshc->bhts", q, k).tril()
+        weighted_sum = torch.einsum("bhts,bshm->bthm", weights, v)
+        total_weight = weights.sum(-1).transpose(1, 2)
+        kv_sum = torch.einsum("bshc,bshm->bhcm", k, v)
+        k_sum = k.sum(1)
+        if state is not None:
+            weighted_sum = weighted_sum + torch.einsum("bthc,bhcm->bthm", q, state.kv_sum)
+            total_weight = total_weight + torch.einsum("bthc,bhc->bth", q, state.k_sum)
+            kv_sum = kv_sum + state.kv_sum
+            k_sum = k_sum + state.k_sum
+        outputs = normalize(weighted_sum, total_weight, eps=eps)
+    return outputs.to(dtype), LinearState(kv_sum, k_sum)

@@ -1,0 +1,73 @@
+"""Causal linear attention as an RNN: eqs. 16-20 of Katharopoulos et al. (2020).
+
+    kv_sum += phi(k) v^T                         [b, h, c, m]   S in the paper
+    k_sum  += phi(k)                             [b, h, c]      Z in the paper
+    output  = phi(q) kv_sum / (phi(q) . k_sum)   [b, h, m]
+
+Memory and time per token do not depend on how many tokens came before.
+`parallel` is the definition these functions must agree with.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.ops.normalize import normalize
+from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
+
+
+class LinearState(NamedTuple):
+    """Everything a head remembers. Its size never grows."""
+
+    kv_sum: Float[Tensor, "b h c m"]
+    k_sum: Float[Tensor, "b h c"]
+
+
+def empty_state(
+    batch: int,
+    num_heads: int,
+    feature_dim: int,
+    value_dim: int,
+    *,
+    device: torch.device | str | None,
+    dtype: torch.dtype,
+) -> LinearState:
+    """s_0 = z_0 = 0, in the type that sums over inputs of `dtype` are kept in."""
+    options = {"device": device, "dtype": accumulation_dtype(dtype)}
+    return LinearState(
+        kv_sum=torch.zeros(batch, num_heads, feature_dim, value_dim, **options),
+        k_sum=torch.zeros(batch, num_heads, feature_dim, **options),
+    )
+
+
+def step(
+    q: Float[Tensor, "b h c"],
+    k: Float[Tensor, "b h c"],
+    v: Float[Tensor, "b h m"],
+    state: LinearState,
+    *,
+    eps: float,
+) -> tuple[Float[Tensor, "b h m"], LinearState]:
+    """Attend from one new position to itself and all earlier ones.
+
+    Args:
+        q: Features of the new query, phi already applied.
+        k: Features of the new key, phi already applied.
+        v: The new value.
+        state: The past, excluding this position. Left unmodified.
+        eps: See `normalize`.
+
+    Returns:
+        The output at this position in the type of `v`, and the state including it.
+    """
+    dtype = v.dtype
+    q, k, v = widened(q, k, v)
+    with without_autocast(v):
+        kv_sum = torch.addcmul(state.kv_sum, k.unsqueeze(-1), v.unsqueeze(-2))
+        k_sum = state.k_sum + k
+        weighted_sum = torch.einsum("bhc,bhcm->bhm", q, kv_sum)
+        total_weight = torch.einsum("bhc,bhc->bh", q, k_sum)
+        output = normalize(weighted_sum, total_weight, eps=eps)
+    return output.to(dtype), LinearState(kv_sum, k_sum)

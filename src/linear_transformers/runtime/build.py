@@ -1,0 +1,103 @@
+"""Composition in one place: attention goes into the model, the model into the task."""
+
+from pathlib import Path
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from lightning import Callback, Trainer
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig
+
+from linear_transformers.data import ImageDataModule, ImageShape
+from linear_transformers.distributions import ValueDistribution
+from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.runtime.checkpoint import AtomicCheckpoints, ConfigInCheckpoint
+from linear_transformers.runtime.metrics import MetricsFile
+from linear_transformers.runtime.runs import Run
+from linear_transformers.tasks import ImageGeneration
+
+
+def make(node: DictConfig, **parts: Any) -> Any:
+    """Instantiate one validated node; its own errors come out as they were raised."""
+    try:
+        return instantiate(node, _recursive_=False, _convert_="all", **parts)
+    except InstantiationException as error:
+        if error.__cause__ is None:
+            raise
+        raise error.__cause__ from None
+
+
+def build_data(cfg: DictConfig) -> ImageDataModule:
+    return make(cfg.data)
+
+
+def build_model(
+    cfg: DictConfig, shape: ImageShape
+) -> tuple[AutoregressiveTransformer, ValueDistribution]:
+    """The model for images of a shape, and the distribution its output parametrises."""
+    distribution = make(cfg.task.distribution)(shape.num_levels)
+    parts = {"attention": make(cfg.model.attention)}
+    if "feature_map" in cfg.model:
+        parts["attention"] = make(
+            cfg.model.attention, feature_map=make(cfg.model.feature_map)
+        )
+    # The model config's own feature_map went into the attention: the model knows of none.
+    node = DictConfig({key: value for key, value in cfg.model.items() if key != "feature_map"})
+    model = make(
+        node,
+        **parts,
+        num_values=shape.num_levels,
+        max_length=shape.length,
+        num_parameters=distribution.num_parameters,
+    )
+    return model, distribution
+
+
+def build_task(cfg: DictConfig, shape: ImageShape) -> ImageGeneration:
+    model, distribution = build_model(cfg, shape)
+    node = DictConfig({key: value for key, value in cfg.task.items() if key != "distribution"})
+    return make(
+        node,
+        model=model,
+        distribution=distribution,
+        optimizer=make(cfg.optimizer),
+        scheduler=make(cfg.scheduler),
+    )
+
+
+def build_trainer(cfg: DictConfig, run: Run, shape: ImageShape) -> Trainer:
+    """Lightning's trainer with this run's files, callbacks and loggers."""
+    callbacks: list[Callback] = [ConfigInCheckpoint(cfg, shape)]
+    for node in cfg.callbacks.values():
+        saves = node["_target_"].endswith("ModelCheckpoint")
+        callbacks.append(make(node, **({"dirpath": str(run.checkpoints)} if saves else {})))
+    loggers: list[Logger] = [MetricsFile(run.metrics)]
+    for node in cfg.logger.values():
+        loggers.append(make(node, save_dir=str(run.path), name="csv"))
+    return make(
+        cfg.trainer,
+        callbacks=callbacks,
+        logger=loggers,
+        plugins=[AtomicCheckpoints()],
+        default_root_dir=str(run.path),
+        use_distributed_sampler=False,  # the data module's batches know their device
+        enable_progress_bar=False,  # Progress is the bar
+        enable_model_summary=False,
+    )
+
+
+def checkpoint_path(name: str, runs: Path) -> Path:
+    """The file that a run's name, a run's directory or a path means.
+
+    Raises:
+        ValueError: None of these is there.
+    """
+    for candidate in (Path(name), runs / name):
+        if candidate.is_file():
+            return candidate
+        if candidate.is_dir():
+            return Run(candidate).best_checkpoint()
+    known = sorted(path.parent.name for path in runs.glob("*/checkpoints"))
+    there = f"Runs in {runs}: {', '.join(known[-5:])}." if known else f"{runs} holds no runs yet."
+    raise ValueError(f"{name} is neither a run nor a checkpoint file. {there}")

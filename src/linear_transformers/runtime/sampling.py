@@ -1,0 +1,243 @@
+"""The job behind sample.py: a checkpoint becomes a recurrent network, and that makes images."""
+
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from linear_transformers.data import Images, ImageDataModule, ImageShape
+from linear_transformers.data.images import to_sequences
+from linear_transformers.distributions import ValueDistribution
+from linear_transformers.distributions.base import check_temperature
+from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.runtime.build import build_data, build_model, checkpoint_path
+from linear_transformers.runtime.checkpoint import file_hash, load_checkpoint
+from linear_transformers.runtime.pictures import save_grid, save_images, to_rgb, with_hidden_rows
+from linear_transformers.runtime.schema import TrainJob
+from linear_transformers.runtime.validation import validated
+from linear_transformers.sampling import complete, largest_step_difference, uniform_noise
+
+# float32 rounding through a deep stack; a wrong recurrence is off by far more.
+STEP_TOLERANCE = 1e-3
+MODES = ("complete", "generate")
+
+
+@dataclass
+class Trained:
+    """A model out of a checkpoint, ready to sample from."""
+
+    path: Path
+    config: DictConfig
+    shape: ImageShape
+    model: AutoregressiveTransformer
+    distribution: ValueDistribution
+
+
+@dataclass
+class Drawn:
+    """Images out of a model, and how long they took."""
+
+    images: Images
+    seconds: float
+
+    @property
+    def images_per_second(self) -> float:
+        return len(self.images) / self.seconds
+
+
+def sample(cfg: DictConfig) -> None:
+    """Complete test images or generate new ones, and write them with their provenance."""
+    _check(cfg)
+    trained = load_trained(checkpoint_path(cfg.ckpt, Path(cfg.paths.runs)), cfg.device)
+    shape = trained.shape
+    rows = 0 if cfg.mode == "generate" else shape.height // 2 if cfg.rows is None else cfg.rows
+    if not 0 <= rows <= shape.height:
+        raise ValueError(f"rows={rows} was asked for; the images have {shape.height} rows.")
+    needs_images = cfg.mode == "complete" or cfg.check
+    originals = _test_images(trained, cfg.n, cfg.data_root) if needs_images else None
+    out = _output_folder(cfg.out, trained.path)
+
+    record: dict[str, Any] = {"checkpoint": str(trained.path), "sha256": file_hash(trained.path)}
+    if cfg.check:
+        assert originals is not None
+        record["step_against_forward"] = _proved(trained, originals)
+    drawn = draw(
+        trained.model,
+        trained.distribution,
+        shape,
+        originals=originals if cfg.mode == "complete" else None,
+        rows=rows,
+        count=cfg.n,
+        batch=cfg.batch,
+        seed=cfg.seed,
+        temperature=cfg.temperature,
+    )
+    write_samples(drawn.images, originals if cfg.mode == "complete" else None, shape, rows, out)
+    record |= {
+        "mode": cfg.mode,
+        "rows_given": rows,
+        "n": cfg.n,
+        "batch": cfg.batch,
+        "seed": cfg.seed,
+        "temperature": cfg.temperature,
+        "device": str(trained.model.head.weight.device),
+        "seconds": round(drawn.seconds, 3),
+        "images_per_second": round(drawn.images_per_second, 3),
+        "config": OmegaConf.to_container(trained.config),
+    }
+    (out / "samples.json").write_text(json.dumps(record, indent=2) + "\n")
+    print(f"{cfg.n} images, {drawn.images_per_second:.2f} a second, {drawn.seconds:.1f} s in all")
+    print(f"grid     {out / 'grid.png'}")
+    print(f"record   {out / 'samples.json'}")
+
+
+def load_trained(path: Path, device: str = "auto") -> Trained:
+    """Rebuild the model that a checkpoint holds; its config is checked like a typed one.
+
+    Raises:
+        ValueError: The checkpoint is missing, damaged or something else, or there is no
+            such device.
+    """
+    checkpoint = load_checkpoint(path)
+    config = validated(DictConfig(checkpoint["config"]), TrainJob)
+    shape = ImageShape(**checkpoint["image_shape"])
+    model, distribution = build_model(config, shape)
+    weights = {
+        name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()
+    }
+    model.load_state_dict(weights)
+    return Trained(path, config, shape, model.to(_device(device)).eval(), distribution)
+
+
+def draw(
+    model: AutoregressiveTransformer,
+    distribution: ValueDistribution,
+    shape: ImageShape,
+    *,
+    originals: Images | None,
+    rows: int,
+    count: int,
+    batch: int,
+    seed: int,
+    temperature: float,
+) -> Drawn:
+    """Complete the given images below their first `rows`, or make `count` from nothing."""
+    known = rows * shape.width * shape.channels
+    prefixes = (
+        torch.zeros(count, 0, dtype=torch.long)
+        if originals is None
+        else to_sequences(originals)[:, :known].long()
+    )
+    finished: list[Tensor] = []
+    start = time.perf_counter()
+    for first in range(0, count, batch):
+        indices = range(first, min(first + batch, count))
+        noise = uniform_noise(distribution, seed=seed, indices=indices, length=shape.length)
+        values = complete(
+            model, distribution, prefixes[indices.start : indices.stop], noise,
+            temperature=temperature,
+        )  # fmt: skip
+        finished.append(values.cpu())  # waits for the device: the time below is honest
+    seconds = time.perf_counter() - start
+    return Drawn(shape.to_images(torch.cat(finished)), seconds)
+
+
+def write_samples(
+    images: Images, originals: Images | None, shape: ImageShape, rows: int, out: Path
+) -> None:
+    """The images, and a grid of them: given / completed / original where there were originals."""
+    pixels = to_rgb(images, shape)
+    save_images(pixels, out)
+    shown = slice(0, 16)
+    if originals is None:
+        save_grid({"generated": pixels[shown]}, out / "grid.png")
+        return
+    original = to_rgb(originals, shape)
+    save_grid(
+        {
+            "given": with_hidden_rows(original, rows)[shown],
+            "completed": pixels[shown],
+            "original": original[shown],
+        },
+        out / "grid.png",
+    )
+
+
+def _check(cfg: DictConfig) -> None:
+    check_temperature(cfg.temperature)
+    if cfg.mode not in MODES:
+        raise ValueError(f"mode={cfg.mode} is unknown. Choose one of {list(MODES)}.")
+    for name in ("n", "batch"):
+        if cfg[name] < 1:
+            raise ValueError(f"{name}={cfg[name]} was asked for; it must be at least 1.")
+    if cfg.mode == "generate" and cfg.rows is not None:
+        raise ValueError(f"rows={cfg.rows} was given with mode=generate, which is given nothing.")
+
+
+def _test_images(trained: Trained, count: int, data_root: str | None) -> Images:
+    config = trained.config.copy()
+    if data_root is not None:
+        if "root" not in config.data:
+            raise ValueError(
+                f"data_root={data_root} was given, but {config.data._target_} has no root."
+            )
+        config.data.root = data_root
+    data: ImageDataModule = build_data(config)
+    images = data.splits.test
+    if count > len(images):
+        raise ValueError(f"n={count} was asked for; there are {len(images)} test images.")
+    # Evenly spread: neighbours in a file are often alike.
+    return images[np.linspace(0, len(images) - 1, count).round().astype(int)]
+
+
+def _proved(trained: Trained, images: Images) -> float:
+    """Compare the two forms on this checkpoint before anything is made with one of them."""
+    device = trained.model.head.weight.device
+    values = to_sequences(images[:4]).long().to(device)
+    difference = largest_step_difference(trained.model, values)
+    print(f"check    step against forward: largest difference {difference:.2e}")
+    if difference > STEP_TOLERANCE:
+        raise ValueError(
+            f"Step and forward differ by {difference:.2e}, more than {STEP_TOLERANCE:g}. "
+            "This checkpoint must not be sampled from in recurrent mode."
+        )
+    return difference
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
+        raise ValueError(
+            f"device={name} cannot be used ({str(error).splitlines()[0]}). Use device=cpu."
+        ) from error
+
+
+def _output_folder(out: str | None, checkpoint: Path) -> Path:
+    """A folder for this job alone: the one asked for, or the next number in the run's samples."""
+    if out is not None:
+        folder = Path(out)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise ValueError(f"out={out} exists and is not empty. Choose another folder.")
+    else:
+        beside = checkpoint.parent
+        samples = (beside.parent if beside.name == "checkpoints" else beside) / "samples"
+        count = 1
+        while (folder := samples / f"{count:03d}").exists():
+            count += 1
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"The folder {folder} cannot be made ({error.strerror}). Choose one with out=DIR."
+        ) from error
+    return folder

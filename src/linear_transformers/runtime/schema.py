@@ -1,0 +1,258 @@
+"""What a configuration may say. Every class or function that a config can name is listed here,
+with the keys it takes and their types.
+
+The list is a type check and a lock: a wrong key or type is refused before anything is loaded,
+and a config that was read from a checkpoint can name nothing else. To make something of your
+own selectable, add it here and give it a file in `conf/`. No torch in this module.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+
+@dataclass
+class Paths:
+    data: str
+    runs: str
+
+
+@dataclass
+class TrainJob:
+    """`train.py`: conf/train.yaml."""
+
+    seed: int
+    tags: list[str]
+    run_id: Optional[str]
+    ckpt_path: Optional[str]
+    train: bool
+    test: bool
+    compile: bool
+    matmul_precision: str
+    paths: Paths
+    model: Any
+    data: Any
+    task: Any
+    optimizer: Any
+    scheduler: Any
+    trainer: Any
+    callbacks: dict[str, Any]
+    logger: dict[str, Any]
+
+
+@dataclass
+class SampleJob:
+    """`sample.py`: conf/sample.yaml."""
+
+    ckpt: str
+    mode: str
+    rows: Optional[int]
+    n: int
+    batch: int
+    seed: int
+    temperature: float
+    out: Optional[str]
+    check: bool
+    device: str
+    data_root: Optional[str]
+    paths: Paths
+
+
+@dataclass
+class Target:
+    _target_: str
+
+
+@dataclass
+class Factory(Target):
+    """Called later, with what only the code knows: parameters, sizes."""
+
+    _partial_: bool = True
+
+
+@dataclass
+class LinearAttention(Factory):
+    eps: float = 1e-6
+    scale: float = 1.0
+    chunk_size: int = 64
+
+
+@dataclass
+class SoftmaxAttention(Factory):
+    scale: Optional[float] = None
+
+
+@dataclass
+class Transformer(Target):
+    attention: Any = None
+    feature_map: Any = None
+    num_layers: int = 8
+    num_heads: int = 8
+    model_dim: int = 256
+    feedforward_dim: Optional[int] = None
+    dropout: float = 0.1
+    positions: str = "concatenated"
+    norm: str = "post"
+    activation: str = "relu"
+    activation_checkpointing: bool = False
+
+
+@dataclass
+class LogisticMixture(Factory):
+    num_components: int = 10
+    min_log_scale: float = -7.0
+
+
+@dataclass
+class ImageGeneration(Target):
+    distribution: Any = None
+
+
+@dataclass
+class Images(Target):
+    batch_size: int = 16
+    seed: int = 0
+    num_workers: int = 0
+
+
+@dataclass
+class TorchvisionImages(Images):
+    dataset: str = "MNIST"
+    root: str = "data"
+    val_size: int = 1
+
+
+@dataclass
+class ArrayImages(Images):
+    path: str = ""
+    val_size: int = 1
+    num_levels: int = 256
+
+
+@dataclass
+class Optimizer(Factory):
+    lr: float = 1e-4
+    betas: list[float] = field(default_factory=lambda: [0.9, 0.999])
+    eps: float = 1e-8
+    weight_decay: float = 0.01
+
+
+@dataclass
+class RAdam(Optimizer):
+    decoupled_weight_decay: bool = True
+
+
+@dataclass
+class AdamW(Optimizer):
+    fused: Optional[bool] = None
+
+
+@dataclass
+class WarmupCosine(Factory):
+    warmup: float = 0.05
+    final: float = 0.01
+
+
+@dataclass
+class StepDown(Factory):
+    at: int = 3000
+    factor: float = 0.1
+
+
+@dataclass
+class OnPlateau(Factory):
+    monitor: str = "val/bits_per_dim"
+    factor: float = 0.5
+    patience: int = 3
+
+
+@dataclass
+class Trainer(Target):
+    """The options of Lightning's trainer that this project has a use for."""
+
+    accelerator: str = "auto"
+    devices: Any = 1
+    num_nodes: int = 1
+    strategy: str = "auto"
+    precision: Any = None
+    max_epochs: Optional[int] = None
+    max_steps: int = -1
+    max_time: Optional[str] = None
+    accumulate_grad_batches: int = 1
+    gradient_clip_val: Optional[float] = None
+    check_val_every_n_epoch: Optional[int] = 1
+    val_check_interval: Any = None
+    limit_train_batches: Any = None
+    limit_val_batches: Any = None
+    limit_test_batches: Any = None
+    num_sanity_val_steps: int = 0
+    overfit_batches: Any = 0.0
+    log_every_n_steps: int = 10
+    deterministic: Any = None
+    benchmark: Optional[bool] = None
+    detect_anomaly: bool = False
+    profiler: Optional[str] = None
+    fast_dev_run: Any = False
+
+
+@dataclass
+class ModelCheckpoint(Target):
+    filename: str = "best"
+    monitor: Optional[str] = None
+    mode: str = "min"
+    save_top_k: int = 1
+    every_n_train_steps: Optional[int] = None
+    every_n_epochs: Optional[int] = None
+    save_on_train_epoch_end: Optional[bool] = None
+    enable_version_counter: bool = False
+
+
+@dataclass
+class WeightAverage(Target):
+    decay: float = 0.999
+    update_every_n_steps: int = 1
+    update_starting_at_step: Optional[int] = None
+    use_buffers: bool = False
+
+
+@dataclass
+class LearningRateMonitor(Target):
+    logging_interval: str = "step"
+
+
+@dataclass
+class EarlyStopping(Target):
+    monitor: str = "val/bits_per_dim"
+    patience: int = 10
+    mode: str = "min"
+
+
+PACKAGE = "linear_transformers"
+LIGHTNING = "lightning.pytorch"
+
+TARGETS: dict[str, type] = {
+    f"{PACKAGE}.models.AutoregressiveTransformer": Transformer,
+    f"{PACKAGE}.attention.LinearAttention": LinearAttention,
+    f"{PACKAGE}.attention.SoftmaxAttention": SoftmaxAttention,
+    f"{PACKAGE}.feature_maps.Elu": Factory,
+    f"{PACKAGE}.feature_maps.Relu": Factory,
+    f"{PACKAGE}.distributions.LogisticMixture": LogisticMixture,
+    f"{PACKAGE}.distributions.Categorical": Factory,
+    f"{PACKAGE}.tasks.ImageGeneration": ImageGeneration,
+    f"{PACKAGE}.tasks.schedules.constant": Factory,
+    f"{PACKAGE}.tasks.schedules.warmup_cosine": WarmupCosine,
+    f"{PACKAGE}.tasks.schedules.step_down": StepDown,
+    f"{PACKAGE}.tasks.schedules.on_plateau": OnPlateau,
+    f"{PACKAGE}.data.Digits": Images,
+    f"{PACKAGE}.data.TorchvisionImages": TorchvisionImages,
+    f"{PACKAGE}.data.ArrayImages": ArrayImages,
+    f"{PACKAGE}.runtime.measure.Performance": Target,
+    f"{PACKAGE}.runtime.progress.Progress": Target,
+    "torch.optim.RAdam": RAdam,
+    "torch.optim.AdamW": AdamW,
+    f"{LIGHTNING}.Trainer": Trainer,
+    f"{LIGHTNING}.callbacks.ModelCheckpoint": ModelCheckpoint,
+    f"{LIGHTNING}.callbacks.EMAWeightAveraging": WeightAverage,
+    f"{LIGHTNING}.callbacks.LearningRateMonitor": LearningRateMonitor,
+    f"{LIGHTNING}.callbacks.EarlyStopping": EarlyStopping,
+    f"{LIGHTNING}.loggers.CSVLogger": Target,
+}

@@ -1,0 +1,31 @@
+"""The alphabet. One letter means one thing, in annotations, einsums and comments.
+
+    b  batch            h  head              e  model width
+    t  query position   d  query/key width   v  vocabulary, or pixel levels
+    s  key position     c  feature width     m  value width, per head
+    n  chunk            l  position in chunk p  parameters of a distribution
+
+phi maps d to c; the recurrent state is c by m. Letters follow Katharopoulos et al. (2020)
+where the paper has one, except that length is t: n is nobody's batch here.
+"""
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+Queries = Float[Tensor, "b t h d"]
+Keys = Float[Tensor, "b s h d"]
+Values = Float[Tensor, "b s h m"]
+Outputs = Float[Tensor, "b t h m"]
+
+Query = Float[Tensor, "b h d"]
+Key = Float[Tensor, "b h d"]
+Value = Float[Tensor, "b h m"]
+Output = Float[Tensor, "b h m"]
+
+QueryFeatures = Float[Tensor, "b t h c"]
+KeyFeatures = Float[Tensor, "b s h c"]
+
+Hidden = Float[Tensor, "b t e"]
+HiddenOne = Float[Tensor, "b e"]
+Tokens = Int[Tensor, "b t"]
+TokensOne = Int[Tensor, "b"]  # noqa: F821  (jaxtyping reads the string as an axis)
