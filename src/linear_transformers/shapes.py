@@ -28,4 +28,4 @@ KeyFeatures = Float[Tensor, "b s h c"]
 Hidden = Float[Tensor, "b t e"]
 HiddenOne = Float[Tensor, "b e"]
 Tokens = Int[Tensor, "b t"]
-TokensOne = Int[Tensor, "b"]  # noqa: F821  (jaxtyping reads the string as an axis)
+TokensOne = Int[Tensor, "b"]

@@ -24,9 +24,11 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
 
     Attributes:
         kernel: Which implementation of the parallel form runs, for the run's log.
+        constant_state: Whether the state's size is independent of how much was read.
     """
 
     kernel: ClassVar[str]
+    constant_state: ClassVar[bool]
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__()

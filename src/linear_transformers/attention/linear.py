@@ -31,6 +31,7 @@ class LinearAttention(CausalAttention[LinearState]):
     """
 
     kernel: ClassVar[str] = "chunkwise"
+    constant_state: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -74,11 +74,14 @@ class SoftmaxAttention(CausalAttention[KeyValueCache]):
     """
 
     kernel: ClassVar[str] = "sdpa"
+    constant_state: ClassVar[bool] = False
 
     def __init__(self, num_heads: int, head_dim: int, *, scale: float | None = None):
         super().__init__(num_heads, head_dim)
         if scale is not None and scale <= 0:
-            raise ValueError(f"scale={scale} was asked for; it must be above 0, or null: 1/sqrt(d).")
+            raise ValueError(
+                f"scale={scale} was asked for; it must be above 0, or null: 1/sqrt(d)."
+            )
         self.scale = scale
 
     def init_state(

@@ -10,7 +10,7 @@ __all__ = [
     "Digits",
     "ImageDataModule",
     "ImageShape",
-    "Images",
     "ImageSplits",
+    "Images",
     "TorchvisionImages",
 ]

@@ -1,14 +1,13 @@
 """A user's own images, from one `.npz` file."""
 
 import zipfile
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
 from linear_transformers.data.images import (
-    Images,
     ImageDataModule,
+    Images,
     ImageShape,
     ImageSplits,
     split_off,
@@ -48,7 +47,7 @@ class ArrayImages(ImageDataModule):
         self.val_size = val_size
         self.num_levels = num_levels
 
-    @cached_property
+    @property
     def shape(self) -> ImageShape:
         _, height, width, channels = self.splits.train.shape
         return ImageShape(height, width, channels, self.num_levels)

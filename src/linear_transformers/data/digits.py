@@ -20,7 +20,8 @@ class Digits(ImageDataModule):
         return ImageShape(height=8, width=8, channels=1, num_levels=17)
 
     def load(self) -> ImageSplits:
-        images = load_digits().images.astype(np.uint8)[..., None]
+        pixels, _ = load_digits(return_X_y=True)
+        images = np.asarray(pixels, dtype=np.uint8).reshape(-1, 8, 8, 1)
         images = images[np.random.default_rng(0).permutation(len(images))]
         held_out = NUM_VAL + NUM_TEST
         return ImageSplits(

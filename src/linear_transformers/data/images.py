@@ -106,9 +106,7 @@ class ImageDataModule(LightningDataModule, ABC):
 
     def _evaluation_loader(self, images: Images) -> DataLoader:
         rank, world_size = self._world()
-        batches = EvaluationBatches(
-            len(images), self.batch_size, rank=rank, world_size=world_size
-        )
+        batches = EvaluationBatches(len(images), self.batch_size, rank=rank, world_size=world_size)
         return self._loader(images, batches)
 
     def _loader(self, images: Images, batches: EpochBatches | EvaluationBatches) -> DataLoader:
@@ -131,9 +129,7 @@ def to_sequences(images: Images) -> UInt8[Tensor, "n t"]:
     return torch.from_numpy(images.reshape(len(images), -1))
 
 
-def split_off(
-    images: Images, count: int, *, seed: int
-) -> tuple[Images, Images]:
+def split_off(images: Images, count: int, *, seed: int) -> tuple[Images, Images]:
     """Set `count` images aside, chosen by a permutation that depends on the seed only.
 
     Raises:

@@ -6,8 +6,8 @@ import numpy as np
 from torchvision import datasets
 
 from linear_transformers.data.images import (
-    Images,
     ImageDataModule,
+    Images,
     ImageShape,
     ImageSplits,
     split_off,

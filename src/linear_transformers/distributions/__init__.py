@@ -1,4 +1,4 @@
-"""Distributions over discrete values 0 ... num_values - 1: `log_prob` and `sample`, nothing else."""
+"""Distributions over values 0 ... num_values - 1: `log_prob` and `sample`, nothing else."""
 
 from linear_transformers.distributions.base import ValueDistribution
 from linear_transformers.distributions.categorical import Categorical

@@ -4,9 +4,9 @@ The model reads tokens: the start token, then the values. Its output at a positi
 parameters of the distribution of the *next* value, so the first value is modelled too.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -47,6 +47,8 @@ class AutoregressiveTransformer(nn.Module):
         ValueError: See `Block` and `TokenEmbedding`.
     """
 
+    blocks: Sequence[Block]
+
     def __init__(
         self,
         attention: AttentionFactory,
@@ -73,7 +75,7 @@ class AutoregressiveTransformer(nn.Module):
         self.embedding = TokenEmbedding(
             num_values + 1, model_dim, max_length, positions=positions, dropout=dropout
         )
-        self.blocks = nn.ModuleList(
+        self.blocks = nn.ModuleList(  # pyright: ignore[reportAttributeAccessIssue]
             Block(
                 attention,
                 model_dim=model_dim,
@@ -116,9 +118,7 @@ class AutoregressiveTransformer(nn.Module):
             ),
         )
 
-    def step(
-        self, token: TokensOne, state: ModelState
-    ) -> tuple[Float[Tensor, "b p"], ModelState]:
+    def step(self, token: TokensOne, state: ModelState) -> tuple[Float[Tensor, "b p"], ModelState]:
         """Read one token a sequence; the parameters of the value that follows it."""
         x = self.embedding.step(token, state.position)
         layers = []

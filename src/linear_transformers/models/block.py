@@ -86,9 +86,10 @@ class Block(nn.Module):
         attended, state = self.attention.prefill(*self._queries_keys_values(x), state)
         return self._after_attention(x, attended), state
 
-    def _queries_keys_values(self, x: Float[Tensor, "*batch e"]) -> tuple[Tensor, ...]:
+    def _queries_keys_values(self, x: Float[Tensor, "*batch e"]) -> tuple[Tensor, Tensor, Tensor]:
         x = self.attention_norm(x) if self.pre_norm else x
-        return tuple(part.unflatten(-1, self.heads) for part in self.project_in(x).chunk(3, -1))
+        q, k, v = (part.unflatten(-1, self.heads) for part in self.project_in(x).chunk(3, -1))
+        return q, k, v
 
     def _after_attention(
         self, x: Float[Tensor, "*batch e"], attended: Float[Tensor, "*batch h m"]

@@ -9,6 +9,7 @@ from lightning import Callback, Trainer
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
+from linear_transformers.attention import AttentionFactory
 from linear_transformers.data import ImageDataModule, ImageShape
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
@@ -32,21 +33,21 @@ def build_data(cfg: DictConfig) -> ImageDataModule:
     return make(cfg.data)
 
 
+def build_attention(model: DictConfig) -> AttentionFactory:
+    """What makes the attention of each layer, with its feature map where it takes one."""
+    if model.feature_map is None:
+        return make(model.attention)
+    return make(model.attention, feature_map=make(model.feature_map))
+
+
 def build_model(
     cfg: DictConfig, shape: ImageShape
 ) -> tuple[AutoregressiveTransformer, ValueDistribution]:
     """The model for images of a shape, and the distribution its output parametrises."""
     distribution = make(cfg.task.distribution)(shape.num_levels)
-    parts = {"attention": make(cfg.model.attention)}
-    if "feature_map" in cfg.model:
-        parts["attention"] = make(
-            cfg.model.attention, feature_map=make(cfg.model.feature_map)
-        )
-    # The model config's own feature_map went into the attention: the model knows of none.
-    node = DictConfig({key: value for key, value in cfg.model.items() if key != "feature_map"})
     model = make(
-        node,
-        **parts,
+        _without(cfg.model, "feature_map"),
+        attention=build_attention(cfg.model),
         num_values=shape.num_levels,
         max_length=shape.length,
         num_parameters=distribution.num_parameters,
@@ -56,9 +57,8 @@ def build_model(
 
 def build_task(cfg: DictConfig, shape: ImageShape) -> ImageGeneration:
     model, distribution = build_model(cfg, shape)
-    node = DictConfig({key: value for key, value in cfg.task.items() if key != "distribution"})
     return make(
-        node,
+        _without(cfg.task, "distribution"),
         model=model,
         distribution=distribution,
         optimizer=make(cfg.optimizer),
@@ -73,8 +73,7 @@ def build_trainer(cfg: DictConfig, run: Run, shape: ImageShape) -> Trainer:
         saves = node["_target_"].endswith("ModelCheckpoint")
         callbacks.append(make(node, **({"dirpath": str(run.checkpoints)} if saves else {})))
     loggers: list[Logger] = [MetricsFile(run.metrics)]
-    for node in cfg.logger.values():
-        loggers.append(make(node, save_dir=str(run.path), name="csv"))
+    loggers += [make(node, save_dir=str(run.path), name="csv") for node in cfg.logger.values()]
     return make(
         cfg.trainer,
         callbacks=callbacks,
@@ -85,6 +84,11 @@ def build_trainer(cfg: DictConfig, run: Run, shape: ImageShape) -> Trainer:
         enable_progress_bar=False,  # Progress is the bar
         enable_model_summary=False,
     )
+
+
+def _without(node: DictConfig, key: str) -> DictConfig:
+    """The node without a part that code, not `instantiate`, hands on."""
+    return DictConfig({name: value for name, value in node.items() if name != key})
 
 
 def checkpoint_path(name: str, runs: Path) -> Path:

@@ -29,7 +29,7 @@ class AtomicCheckpoints(TorchCheckpointIO):
                 torch.save(checkpoint, file)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(partial, path)
+            partial.replace(path)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
             partial.unlink(missing_ok=True)
             raise ValueError(

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -45,35 +44,30 @@ def command(
             if {"-h", "--help"} & set(sys.argv[1:]):
                 print(_help(usage, conf, groups))
                 return
-            OmegaConf.register_new_resolver("project", lambda: str(path.parent), replace=True)
-            OmegaConf.register_new_resolver("choice", _choice, replace=True)
+            register_project(path.parent)
             with _explained(conf, schema), _raised_by_hydra():
-                hydra.main(version_base="1.3", config_path=str(conf), config_name=path.stem)(
-                    task
-                )()
+                hydra.main(version_base="1.3", config_path=str(conf), config_name=path.stem)(task)()
 
         return main
 
     return decorate
 
 
+def register_project(folder: Path) -> None:
+    """Let ${project:} in a config mean this folder, so that no path depends on where one stands."""
+    OmegaConf.register_new_resolver("project", lambda: str(folder), replace=True)
+
+
 def _help(usage: str, conf: Path, groups: tuple[str, ...]) -> str:
-    lines = [usage.strip(), ""]
-    for group in groups:
-        lines.append(f"  {group:<20} {', '.join(_choices(conf, group))}")
-    return "\n".join(lines).rstrip()
+    choices = [f"  {group:<20} {', '.join(_choices(conf, group))}" for group in groups]
+    return "\n".join([usage.strip(), "", *choices]).rstrip()
 
 
 def _choices(conf: Path, group: str) -> list[str]:
-    """The choices of a group; those in folders too, unless the folder is a group of its own."""
+    """The choices of a group. Only experiments are sorted into folders; others are groups."""
     folder = conf / group
     files = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
     return sorted(str(file.relative_to(folder).with_suffix("")) for file in files)
-
-
-def _choice(group: str) -> str:
-    """Resolver ${choice:model}: the name that was chosen for a group."""
-    return HydraConfig.get().runtime.choices[group]
 
 
 @contextmanager

@@ -6,7 +6,8 @@ from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 from rich.console import Console
-from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
 
 
 class Progress(Callback):
@@ -41,14 +42,10 @@ class Progress(Callback):
     ) -> None:
         if self.bar is None:
             return
+        self.bar.update(self.task, completed=trainer.global_step, epoch=trainer.current_epoch)
         # Reading a figure waits for the device: once every few steps is enough for eyes.
-        stale = trainer.global_step % max(1, trainer.log_every_n_steps)  # pyright: ignore
-        self.bar.update(
-            self.task,
-            completed=trainer.global_step,
-            epoch=trainer.current_epoch,
-            **({} if stale else {"figures": _figures(trainer)}),
-        )
+        if trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # pyright: ignore
+            self.bar.update(self.task, figures=_figures(trainer))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if self.bar is not None or not trainer.is_global_zero or trainer.sanity_checking:

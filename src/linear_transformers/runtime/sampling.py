@@ -11,7 +11,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
-from linear_transformers.data import Images, ImageDataModule, ImageShape
+from linear_transformers.data import ImageDataModule, Images, ImageShape
 from linear_transformers.data.images import to_sequences
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.distributions.base import check_temperature

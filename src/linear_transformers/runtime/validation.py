@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import (
     ConfigAttributeError,
     ConfigKeyError,
@@ -16,7 +16,7 @@ from linear_transformers.runtime.schema import TARGETS
 
 
 def validated(cfg: DictConfig, schema: type) -> DictConfig:
-    """The configuration with its types checked and interpolations resolved.
+    """The configuration with types checked and converted, and interpolations resolved.
 
     Raises:
         ValueError: A missing, unknown or ill-typed key, or a `_target_` that is not listed
@@ -25,10 +25,8 @@ def validated(cfg: DictConfig, schema: type) -> DictConfig:
     try:
         OmegaConf.resolve(cfg)
     except InterpolationResolutionError as error:
-        raise ValueError(f"{error.full_key}: {_first_line(error)}") from error
-    checked = _merged(schema, cfg, path="")
-    _check_targets(checked, path="")
-    return checked
+        raise ValueError(f"{error.full_key}: {_first_line(error)}.") from error
+    return DictConfig(_typed(cfg, schema, path=""))
 
 
 def nearest(name: str, choices: Iterable[str]) -> str:
@@ -44,43 +42,40 @@ def unknown_key(key: str, siblings: Iterable[str]) -> str:
     return f"{key} is not a key of {parent or 'the configuration'}. {nearest(name, siblings)}"
 
 
-def _check_targets(node: Any, path: str) -> None:
-    if isinstance(node, ListConfig):
-        for i, child in enumerate(node):
-            _check_targets(child, f"{path}[{i}]")
-    if not isinstance(node, DictConfig):
-        return
-    _check_complete(node, path)
+def _typed(node: DictConfig, schema: type | None, path: str) -> dict[str, Any]:
+    """Plain data of a node and all below it, each checked against the schema it belongs to."""
     for key in node:
-        _check_targets(node[key], _join(path, key))
-    if "_target_" in node:
-        target = node["_target_"]
-        if target not in TARGETS:
+        if OmegaConf.is_missing(node, key):
+            raise ValueError(f"{_join(path, key)} has no value. Give it: {_join(path, key)}=...")
+    plain = {
+        str(key): _typed(value, None, _join(path, key)) if isinstance(value, DictConfig) else value
+        for key, value in node.items()
+    }
+    if "_target_" in plain:
+        schema = TARGETS.get(str(plain["_target_"]))
+        if schema is None:
             raise ValueError(
-                f"{_join(path, '_target_')}={target} is not among the classes that a "
+                f"{_join(path, '_target_')}={plain['_target_']} is not among the classes that a "
                 "configuration may name: they are listed in runtime/schema.py."
             )
-        _merged(TARGETS[target], node, path)
+    return plain if schema is None else _merged(schema, plain, path)
 
 
-def _merged(schema: type, node: DictConfig, path: str) -> DictConfig:
+def _merged(schema: type, plain: dict[str, Any], path: str) -> dict[str, Any]:
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), node)
+        merged = OmegaConf.merge(OmegaConf.structured(schema), plain)
     except (ConfigKeyError, ConfigAttributeError) as error:
         known = (str(name) for name in OmegaConf.structured(schema))
         raise ValueError(unknown_key(_join(path, error.key), known)) from error
     except OmegaConfBaseException as error:
-        where = _join(path, str(error.full_key)) if error.full_key else path
+        where = _join(path, error.full_key) if error.full_key else path
         raise ValueError(f"{where}: {_first_line(error)}.") from error
-    assert isinstance(merged, DictConfig)
-    _check_complete(merged, path)
-    return merged
-
-
-def _check_complete(node: DictConfig, path: str) -> None:
-    for key in node:
-        if OmegaConf.is_missing(node, key):
-            raise ValueError(f"{_join(path, key)} has no value. Give it: {_join(path, key)}=...")
+    missing = OmegaConf.missing_keys(merged)
+    if missing:
+        raise ValueError(f"{_join(path, min(missing))} has no value: the configuration lacks it.")
+    container = OmegaConf.to_container(merged)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
 
 
 def _join(path: str, key: Any) -> str:
@@ -89,4 +84,3 @@ def _join(path: str, key: Any) -> str:
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().splitlines()[0].rstrip(".")
-

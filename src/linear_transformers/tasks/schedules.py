@@ -19,7 +19,7 @@ ScheduleFactory = Callable[[Optimizer, int], Schedule | None]
 
 def constant(optimizer: Optimizer, total_steps: int) -> None:
     """The optimizer's own rate throughout, as the paper's image models have it."""
-    return None
+    return
 
 
 def warmup_cosine(
@@ -44,9 +44,7 @@ def warmup_cosine(
         optimizer,
         [
             LinearLR(optimizer, start_factor=1 / rising, total_iters=rising - 1),
-            CosineAnnealingLR(
-                optimizer, T_max=max(1, total_steps - rising), eta_min=final * start
-            ),
+            CosineAnnealingLR(optimizer, T_max=max(1, total_steps - rising), eta_min=final * start),
         ],
         milestones=[rising],
     )

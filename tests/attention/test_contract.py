@@ -1,0 +1,246 @@
+"""The eight promises, for every model in conf/model and every feature map it can take."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from linear_transformers import ops
+from linear_transformers.attention import CausalAttention
+from linear_transformers.runtime.build import build_attention
+from tests.conftest import CONF, configured, random_qkv
+
+HEADS, WIDTH = 3, 8
+
+
+def choices() -> list[tuple[str, ...]]:
+    """("model=linear", "model/feature_map=elu"), ... as one would type them."""
+    maps = sorted(path.stem for path in (CONF / "model/feature_map").glob("*.yaml"))
+    found = []
+    for path in sorted((CONF / "model").glob("*.yaml")):
+        model = f"model={path.stem}"
+        if "feature_map:" in path.read_text():
+            found += [(model, f"model/feature_map={name}") for name in maps]
+        else:
+            found.append((model,))
+    return found
+
+
+def build(choice: tuple[str, ...], width: int = WIDTH) -> CausalAttention:
+    return build_attention(configured(*choice).model)(HEADS, width).double().eval()
+
+
+@pytest.fixture(params=choices(), ids=" ".join)
+def attention(request) -> CausalAttention:
+    return build(request.param)
+
+
+def definition(attention: CausalAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """What each mechanism computes, in O(t^2) and as plainly as it can be put."""
+    if type(attention).__name__ == "SoftmaxAttention":
+        scores = torch.einsum("bthd,bshd->bhts", q, k) / math.sqrt(q.shape[-1])
+        future = torch.ones_like(scores, dtype=torch.bool).triu(1)
+        weights = scores.masked_fill(future, -math.inf).softmax(-1)
+        return torch.einsum("bhts,bshm->bthm", weights, v)
+    phi = attention.feature_map
+    return ops.parallel(phi(q), phi(k), v, eps=attention.eps)[0]
+
+
+def stepped(attention: CausalAttention, q: Tensor, k: Tensor, v: Tensor, state) -> Tensor:
+    outputs = []
+    for i in range(q.shape[1]):
+        output, state = attention.step(q[:, i], k[:, i], v[:, i], state)
+        outputs.append(output)
+    return torch.stack(outputs, dim=1)
+
+
+def empty(attention: CausalAttention, batch: int = 2, **options):
+    return attention.init_state(batch, device="cpu", dtype=torch.float64, **options)
+
+
+def tensors(state) -> list[Tensor]:
+    """Every tensor a state reads from, as it reads it."""
+    if isinstance(state, Tensor):
+        return [state]
+    if hasattr(state, "keys"):  # a cache shows its part of a shared buffer
+        return [state.keys, state.values]
+    return [x for part in state for x in tensors(part)]
+
+
+@pytest.mark.parametrize("t", [1, 2, 63, 64, 65])
+def test_forward_is_the_definition(attention, t):
+    q, k, v = random_qkv(t)
+    torch.testing.assert_close(attention(q, k, v), definition(attention, q, k, v))
+
+
+@pytest.mark.parametrize("t", [1, 2, 63, 64, 65])
+def test_stepping_reproduces_the_parallel_form(attention, t):
+    q, k, v = random_qkv(t)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            stepped(attention, q, k, v, empty(attention)), attention(q, k, v)
+        )
+
+
+@pytest.mark.parametrize("known", [1, 17, 64])
+def test_prefill_then_stepping_reproduces_the_parallel_form(attention, known):
+    q, k, v = random_qkv(65)
+    first, state = attention.prefill(q[:, :known], k[:, :known], v[:, :known])
+    rest = stepped(attention, q[:, known:], k[:, known:], v[:, known:], state)
+    torch.testing.assert_close(torch.cat([first, rest], dim=1), attention(q, k, v))
+
+
+def test_prefill_continues_a_state(attention):
+    q, k, v = random_qkv(65)
+    _, state = attention.prefill(q[:, :20], k[:, :20], v[:, :20])
+    second, state = attention.prefill(q[:, 20:50], k[:, 20:50], v[:, 20:50], state)
+    third, _ = attention.prefill(q[:, 50:], k[:, 50:], v[:, 50:], state)
+    torch.testing.assert_close(torch.cat([second, third], dim=1), attention(q, k, v)[:, 20:])
+
+
+@pytest.mark.parametrize("j", [1, 30, 64])
+def test_the_future_is_invisible(attention, j):
+    inputs = random_qkv(65)
+    changed = [x.clone() for x in inputs]
+    for x in changed:
+        x[:, j:] += torch.randn_like(x[:, j:])
+    before, after = attention(*inputs), attention(*changed)
+    torch.testing.assert_close(after[:, :j], before[:, :j], rtol=0, atol=1e-12)
+    assert not torch.allclose(after[:, j:], before[:, j:])
+
+
+@pytest.mark.parametrize("choice", choices(), ids=" ".join)
+def test_constant_values_come_back_unchanged(choice):
+    """The weights sum to one: the test that catches a missing denominator."""
+    # 32 wide: of 8 relu features, a first query and key sometimes share none.
+    attention = build(choice, width=32)
+    q, k, v = random_qkv(65, d=32)
+    ones = torch.ones_like(v)
+    torch.testing.assert_close(attention(q, k, ones), ones, atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        stepped(attention, q, k, ones, empty(attention)), ones, atol=1e-4, rtol=0
+    )
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("capacity", [0, 64])
+def test_step_leaves_the_state_it_was_given_untouched(attention, capacity, gradients):
+    """Two continuations of one state, taken in turn, do not disturb each other."""
+    q, k, v = random_qkv(40)
+    other = [x.flip(0) for x in (q, k, v)]
+    with torch.set_grad_enabled(gradients):
+        start = empty(attention, capacity=capacity)
+        _, shared = attention.prefill(q[:, :10], k[:, :10], v[:, :10], start)
+        kept = copy.deepcopy(tensors(shared))
+        left = right = shared
+        outputs = []
+        for i in range(10, 40):
+            out, left = attention.step(q[:, i], k[:, i], v[:, i], left)
+            _, right = attention.step(*(x[:, i] for x in other), right)
+            outputs.append(out)
+    torch.testing.assert_close(tensors(shared), kept, rtol=0, atol=0)
+    torch.testing.assert_close(torch.stack(outputs, dim=1), attention(q, k, v)[:, 10:])
+
+
+def test_state_size_is_what_the_class_declares(attention):
+    def size(t: int) -> int:
+        _, state = attention.prefill(*random_qkv(t))
+        return sum(x.numel() for x in tensors(state))
+
+    assert (size(200) == size(1)) == attention.constant_state
+
+
+def test_a_padded_batch_gives_what_each_sequence_gives_alone(attention):
+    long, short = random_qkv(65, b=1), random_qkv(37, b=1)
+    padding = torch.full((1, 28, HEADS, WIDTH), 7.0, dtype=torch.float64)
+    batch = [
+        torch.cat([a, torch.cat([b, padding], dim=1)]) for a, b in zip(long, short, strict=True)
+    ]
+    outputs = attention(*batch)
+    torch.testing.assert_close(outputs[:1], attention(*long))
+    torch.testing.assert_close(outputs[1:, :37], attention(*short))
+
+
+@pytest.mark.parametrize("t", [1, 5])
+def test_gradients_agree_with_the_definition(attention, t):
+    inputs = [x.requires_grad_() for x in random_qkv(t, b=1)]
+    assert torch.autograd.gradcheck(lambda *x: attention(*x), inputs)
+    weight = torch.randn(1, t, HEADS, WIDTH, dtype=torch.float64)
+    ours = torch.autograd.grad((attention(*inputs) * weight).sum(), inputs)
+    exact = torch.autograd.grad((definition(attention, *inputs) * weight).sum(), inputs)
+    torch.testing.assert_close(ours, exact)
+
+
+def test_gradients_flow_through_steps(attention):
+    inputs = [x.requires_grad_() for x in random_qkv(7, b=1)]
+    weight = torch.randn(1, 7, HEADS, WIDTH, dtype=torch.float64)
+    steps = stepped(attention, *inputs, empty(attention, batch=1, capacity=7))
+    ours = torch.autograd.grad((steps * weight).sum(), inputs)
+    exact = torch.autograd.grad((attention(*inputs) * weight).sum(), inputs)
+    torch.testing.assert_close(ours, exact)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("choice", choices(), ids=" ".join)
+def test_half_precision_stays_within_rounding_at_full_length(choice, dtype):
+    """Within 2 units in the last place of the largest output, at the length of CIFAR-10."""
+    exact = build(choice, width=32)
+    half = build(choice, width=32).to(dtype)
+    q, k, v = (x.to(dtype) for x in random_qkv(3072, b=1, d=32))
+    with torch.no_grad():
+        expected = exact(*(x.double() for x in (q, k, v)))
+        outputs = half(q, k, v)
+    assert outputs.dtype == dtype
+    error = (outputs.double() - expected).abs().max() / expected.abs().max()
+    assert error < 2 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("choice", choices(), ids=" ".join)
+def test_stepping_in_half_precision_stays_within_rounding(choice):
+    """The state must not forget: 784 steps from bf16 inputs against the float64 definition."""
+    exact = build(choice)
+    half = build(choice).bfloat16()
+    q, k, v = (x.bfloat16() for x in random_qkv(784, b=1))
+    with torch.no_grad():
+        state = half.init_state(1, device="cpu", dtype=torch.bfloat16)
+        outputs = stepped(half, q, k, v, state)
+        expected = exact(*(x.double() for x in (q, k, v)))
+    error = (outputs.double() - expected).abs().max() / expected.abs().max()
+    assert error < 2 * torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("choice", choices(), ids=" ".join)
+def test_evaluation_is_deterministic_and_saved(choice):
+    attention, again = build(choice), build(choice)
+    again.load_state_dict(attention.state_dict())
+    inputs = random_qkv(65)
+    expected = attention(*inputs)
+    torch.testing.assert_close(attention(*inputs), expected, rtol=0, atol=0)
+    torch.testing.assert_close(again(*inputs), expected, rtol=0, atol=0)
+
+
+def test_unequal_numbers_of_queries_and_keys_are_refused(attention, raises_one_line):
+    q, k, v = random_qkv(5)
+    with raises_one_line("5 queries", "3 keys"):
+        attention(q, k[:, :3], v[:, :3])
+    with raises_one_line("5 queries", "3 keys"):
+        attention.prefill(q, k[:, :3], v[:, :3])
+
+
+def test_the_scale_multiplies_the_dot_product():
+    """For softmax exactly; for elu through phi(sqrt(s) q) . phi(sqrt(s) k)."""
+    q, k, v = random_qkv(20)
+    softmax = build(("model=softmax", "model.attention.scale=0.7"))
+    default = build(("model=softmax",))
+    torch.testing.assert_close(softmax(q, k, v), default(q * 0.7 * math.sqrt(WIDTH), k, v))
+    linear = build(("model=linear", "model.attention.scale=0.25"))
+    plain = build(("model=linear",))
+    torch.testing.assert_close(linear(q, k, v), plain(q / 2, k / 2, v))
+
+
+@pytest.mark.parametrize("model", ["linear", "softmax"])
+def test_a_scale_that_is_not_positive_is_refused(model, raises_one_line):
+    with raises_one_line("scale=-1.0", "above 0"):
+        build((f"model={model}", "model.attention.scale=-1"))

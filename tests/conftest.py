@@ -1,0 +1,62 @@
+"""What the tests share. Shapes are checked in every call: see addopts in pyproject.toml."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from torch import Tensor
+
+from linear_transformers.runtime.cli import register_project
+from linear_transformers.runtime.schema import TrainJob
+from linear_transformers.runtime.validation import validated
+
+PROJECT = Path(__file__).parent.parent
+CONF = PROJECT / "conf"
+
+# Small enough for a test, still a whole model.
+TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16"]
+
+
+def composed(*overrides: str) -> DictConfig:
+    """The configuration that `train.py *overrides` would run with, before its checks."""
+    register_project(PROJECT)
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("train", overrides=list(overrides))
+
+
+def configured(*overrides: str) -> DictConfig:
+    """The same after its checks."""
+    return validated(composed(*overrides), TrainJob)
+
+
+def random_qkv(
+    t: int, *, b: int = 2, h: int = 3, d: int = 8, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(t)
+    return tuple(torch.randn(b, t, h, d, generator=generator, dtype=dtype) for _ in range(3))
+
+
+@pytest.fixture(autouse=True)
+def _reproducible() -> Iterator[None]:
+    """Seeded, and fresh memory is filled with NaN: reading what was never written shows."""
+    torch.manual_seed(0)
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.fixture
+def raises_one_line() -> Callable[..., pytest.RaisesExc]:
+    """Expect a ValueError of a single line that mentions all the given words."""
+
+    def expect(*words: str) -> pytest.RaisesExc:
+        def complains(error: ValueError) -> bool:
+            message = str(error)
+            return "\n" not in message and all(word in message for word in words)
+
+        return pytest.RaisesExc(ValueError, check=complains)
+
+    return expect

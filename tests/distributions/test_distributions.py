@@ -1,0 +1,123 @@
+"""log_prob and sample agree, and probabilities are probabilities."""
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+from linear_transformers.distributions import Categorical, LogisticMixture
+
+
+def all_log_probs(distribution, parameters):
+    values = torch.arange(distribution.num_values).expand(*parameters.shape[:-1], -1)
+    repeated = parameters.unsqueeze(-2).expand(*values.shape, -1)
+    return distribution.log_prob(repeated, values)
+
+
+@pytest.fixture(params=[(LogisticMixture, 2), (LogisticMixture, 17), (LogisticMixture, 256),
+                        (LogisticMixture, 1000), (Categorical, 17)],
+                ids=lambda p: f"{p[0].__name__}-{p[1]}")  # fmt: skip
+def distribution(request):
+    family, num_values = request.param
+    return family(num_values)
+
+
+@pytest.mark.parametrize("spread", [0.1, 1.0, 30.0])
+def test_the_probabilities_of_all_values_sum_to_one(distribution, spread):
+    parameters = spread * torch.randn(50, distribution.num_parameters, dtype=torch.float64)
+    totals = all_log_probs(distribution, parameters).exp().sum(-1)
+    torch.testing.assert_close(totals, torch.ones_like(totals))
+
+
+def test_log_prob_of_one_logistic_is_the_difference_of_its_cdf():
+    distribution = LogisticMixture(256, num_components=1)
+    mean, log_scale = 0.1, -2.0
+    parameters = torch.tensor([[0.0, mean, log_scale]], dtype=torch.float64)
+    x = 2 * 140 / 255 - 1
+
+    def cdf(y):
+        return torch.sigmoid((torch.tensor(y, dtype=torch.float64) - mean) / torch.e**log_scale)
+
+    expected = (cdf(x + 1 / 255) - cdf(x - 1 / 255)).log()
+    ours = distribution.log_prob(parameters, torch.tensor([140]))[0]
+    torch.testing.assert_close(ours, expected)
+
+
+def test_far_tails_keep_value_and_gradient_in_float32():
+    """PixelCNN++ falls back to an approximation here; the identity used needs none."""
+    distribution = LogisticMixture(256, num_components=1)
+    parameters = torch.tensor([[0.0, -1.0, -7.0]], requires_grad=True)
+    log_prob = distribution.log_prob(parameters, torch.tensor([254]))
+    (gradient,) = torch.autograd.grad(log_prob.sum(), parameters)
+    exact = distribution.log_prob(parameters.double(), torch.tensor([254]))
+    torch.testing.assert_close(log_prob.double(), exact, rtol=1e-5, atol=0)
+    assert log_prob < -1000
+    assert gradient.isfinite().all()
+    assert gradient[0, 1] > 0
+
+
+def test_gradients_of_log_prob_are_right(distribution):
+    parameters = torch.randn(3, distribution.num_parameters, dtype=torch.float64)
+    values = torch.tensor([0, 1, distribution.num_values - 1])
+    assert torch.autograd.gradcheck(
+        lambda p: distribution.log_prob(p, values), parameters.requires_grad_()
+    )
+
+
+def test_half_precision_parameters_are_widened(distribution):
+    parameters = torch.randn(5, distribution.num_parameters).bfloat16()
+    values = torch.zeros(5, dtype=torch.long)
+    log_prob = distribution.log_prob(parameters, values)
+    assert log_prob.dtype == torch.float32
+    torch.testing.assert_close(log_prob, distribution.log_prob(parameters.float(), values))
+
+
+def test_samples_follow_the_probabilities(distribution):
+    parameters = torch.randn(distribution.num_parameters, dtype=torch.float64)
+    if distribution.num_values > 17:
+        pytest.skip("too many values for a count of each to settle; 2 and 17 cover the code")
+    count = 200_000
+    noise = torch.rand(count, distribution.noise_dim, dtype=torch.float64)
+    samples = distribution.sample(parameters.expand(count, -1), noise)
+    expected = all_log_probs(distribution, parameters[None]).exp()[0] * count
+    found = torch.bincount(samples, minlength=distribution.num_values).double()
+    chi_square = ((found - expected) ** 2 / expected.clamp(min=1e-9))[expected > 5].sum()
+    freedom = int((expected > 5).sum()) - 1
+    # Wilson-Hilferty: chi-square to a standard normal; 4 sigma is one failure in 30,000.
+    z = ((chi_square / freedom) ** (1 / 3) - (1 - 2 / (9 * freedom))) / (2 / (9 * freedom)) ** 0.5
+    assert Normal(0, 1).cdf(z) < 0.99997
+
+
+def test_a_low_temperature_takes_the_mode(distribution):
+    parameters = torch.randn(20, distribution.num_parameters, dtype=torch.float64)
+    parameters[:, 0] += 10  # one component, or value, dominates
+    noise = torch.rand(20, distribution.noise_dim, dtype=torch.float64)
+    samples = distribution.sample(parameters, noise, temperature=1e-3)
+    if isinstance(distribution, Categorical):
+        assert (samples == 0).all()
+    else:
+        k = distribution.num_parameters // 3
+        top = distribution.num_values - 1
+        mean = ((parameters[:, k] + 1) / 2 * top).round().clamp(0, top)
+        assert (samples - mean).abs().max() <= 1 + top / 50
+
+
+@pytest.mark.parametrize("extreme", [0.0, 1 - 2**-24])
+def test_extreme_noise_stays_in_range(distribution, extreme):
+    parameters = 20 * torch.randn(50, distribution.num_parameters)
+    samples = distribution.sample(parameters, torch.full((50, distribution.noise_dim), extreme))
+    assert samples.min() >= 0
+    assert samples.max() < distribution.num_values
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
+def test_a_temperature_not_above_zero_is_refused(distribution, temperature, raises_one_line):
+    parameters = torch.randn(1, distribution.num_parameters)
+    with raises_one_line(f"temperature={temperature}", "above 0"):
+        distribution.sample(
+            parameters, torch.rand(1, distribution.noise_dim), temperature=temperature
+        )
+
+
+def test_a_mixture_of_nothing_is_refused(raises_one_line):
+    with raises_one_line("0 logistics"):
+        LogisticMixture(17, num_components=0)
