@@ -75,9 +75,10 @@ class ArrayImages(ImageDataModule):
                 "x_train and x_test, as numpy.savez_compressed writes it."
             )
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (ValueError, zipfile.BadZipFile, EOFError, AttributeError) as error:
+            zipfile.ZipFile(self.path).close()  # numpy would take other formats, and leak them
+            with np.load(self.path, allow_pickle=False) as arrays:
+                return dict(arrays)
+        except (ValueError, zipfile.BadZipFile, EOFError, OSError) as error:
             raise ValueError(
                 f"data.path={self.path} cannot be read as an .npz file ({error}). "
                 "Write it with numpy.savez_compressed(path, x_train=..., x_test=...)."

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
 
-Images = UInt8[np.ndarray, "n height width channels"]
+Images = UInt8[np.ndarray, "_ height width channels"]
 
 
 class ImageShape(NamedTuple):
@@ -124,7 +124,7 @@ class ImageDataModule(LightningDataModule, ABC):
         return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
 
-def to_sequences(images: Images) -> UInt8[Tensor, "n t"]:
+def to_sequences(images: Images) -> UInt8[Tensor, "_ t"]:
     """Row by row, a pixel's channels next to each other."""
     return torch.from_numpy(images.reshape(len(images), -1))
 

@@ -61,9 +61,10 @@ def _run(
         trainer.fit(task, data, ckpt_path=str(resume) if resume else None)
         if trainer.interrupted:
             sys.exit(130)
-    tested = _best(run, resume)
-    if not cfg.test or tested is None:
+    if not cfg.test:
         return None
+    tested = run.best_checkpoint() if cfg.train else resume
+    assert tested is not None  # _resumable was asked for one
     task.load_state_dict(load_checkpoint(tested)["state_dict"])
     figure = trainer.test(task, data, verbose=False)[0]["test/bits_per_dim"]
     if trainer.is_global_zero:
@@ -91,11 +92,6 @@ def _resumable(cfg: DictConfig, task: ImageGeneration) -> Path:
             f"{saved['image_shape']}. Give it the same data and task."
         )
     return path
-
-
-def _best(run: Run, resume: Path | None) -> Path | None:
-    """What to test: this run's best checkpoint, or the one it was given."""
-    return run.best_checkpoint() if any(run.checkpoints.glob("*.ckpt")) else resume
 
 
 def _announce(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer) -> None:
@@ -147,7 +143,9 @@ def _finish(
     folder.mkdir(exist_ok=True)
     write_samples(drawn.images, originals, shape, rows, folder)
 
-    table = Table(title="test bits/dim", title_justify="left", title_style="bold", box=None)
+    table = Table(
+        title="test bits/dim", title_justify="left", title_style="bold", box=None, show_header=False
+    )
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
@@ -168,6 +166,11 @@ def _as_argument(run: Run, tested: Path) -> str:
 
 
 def _quiet() -> None:
-    """Lightning's advice that does not apply here: batches are slices of memory."""
+    """Silence the advice of Lightning's that does not apply here."""
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+    for message in (
+        ".*does not have many workers.*",  # batches are slices of memory
+        ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
+        ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
+    ):
+        warnings.filterwarnings("ignore", message=message)

@@ -1,0 +1,145 @@
+"""The model keeps attention's contract as a whole, for every choice it offers."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.feature_maps import Elu
+from linear_transformers.models import AutoregressiveTransformer, Block
+from linear_transformers.models.embedding import sinusoids
+
+ATTENTIONS = {
+    "linear": partial(LinearAttention, feature_map=Elu),
+    "softmax": SoftmaxAttention,
+}
+LENGTH, NUM_VALUES = 33, 5
+
+
+def build(attention: str = "linear", **options) -> AutoregressiveTransformer:
+    sizes = {"num_layers": 2, "num_heads": 2, "model_dim": 16, "num_parameters": 7}
+    return AutoregressiveTransformer(
+        ATTENTIONS[attention], num_values=NUM_VALUES, max_length=LENGTH, **(sizes | options)
+    ).eval()
+
+
+def tokens_of(model: AutoregressiveTransformer, batch: int = 3) -> torch.Tensor:
+    return model.with_start(torch.randint(0, NUM_VALUES, (batch, LENGTH)))[:, :-1]
+
+
+@pytest.fixture(params=ATTENTIONS)
+def attention(request) -> str:
+    return request.param
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("positions", ["concatenated", "added", "learned"])
+def test_stepping_reproduces_forward(attention, positions, norm):
+    model = build(attention, positions=positions, norm=norm).double()
+    tokens = tokens_of(model)
+    state = model.init_state(len(tokens))
+    outputs = []
+    for i in range(LENGTH):
+        output, state = model.step(tokens[:, i], state)
+        outputs.append(output)
+    torch.testing.assert_close(torch.stack(outputs, dim=1), model(tokens))
+    assert state.position == LENGTH
+
+
+@pytest.mark.parametrize("cut", [1, 16])
+def test_prefill_reproduces_forward_and_continues(attention, cut):
+    model = build(attention).double()
+    tokens = tokens_of(model)
+    first, state = model.prefill(tokens[:, :cut])
+    second, _ = model.prefill(tokens[:, cut:], state)
+    torch.testing.assert_close(torch.cat([first, second], dim=1), model(tokens))
+
+
+def test_one_prefix_can_be_continued_twice(attention):
+    model = build(attention).double()
+    tokens = tokens_of(model)
+    _, state = model.prefill(tokens[:, :20])
+    with torch.no_grad():
+        once, _ = model.step(tokens[:, 20], state)
+        model.step(tokens[:, 21], state)
+        again, _ = model.step(tokens[:, 20], state)
+    torch.testing.assert_close(again, once)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_the_future_is_invisible(attention, norm):
+    model = build(attention, norm=norm).double()
+    tokens = tokens_of(model)
+    changed = tokens.clone()
+    changed[:, 20] = (changed[:, 20] + 1) % NUM_VALUES
+    before, after = model(tokens), model(changed)
+    torch.testing.assert_close(after[:, :20], before[:, :20], rtol=0, atol=1e-12)
+    assert not torch.allclose(after[:, 20:], before[:, 20:])
+
+
+def test_the_first_value_is_modelled_from_the_start_token_alone():
+    model = build()
+    first = model(tokens_of(model))[:, 0]
+    torch.testing.assert_close(first, first[:1].expand_as(first))
+
+
+def test_activation_checkpointing_changes_no_gradient(attention):
+    plain = build(attention, dropout=0.0).train()
+    saving = build(attention, dropout=0.0, activation_checkpointing=True).train()
+    saving.load_state_dict(plain.state_dict())
+    tokens = tokens_of(plain)
+    for model in (plain, saving):
+        model(tokens).square().sum().backward()
+    for expected, ours in zip(plain.parameters(), saving.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, expected.grad)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_every_parameter_is_trained(attention, activation):
+    model = build(attention, activation=activation, positions="learned").train()
+    model(tokens_of(model)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_post_norm_is_layer_norm_of_the_residual_sum():
+    """Vaswani et al. (2017), section 3.1: LayerNorm(x + Sublayer(x)), twice."""
+    block = Block(
+        ATTENTIONS["linear"], model_dim=16, num_heads=2, feedforward_dim=32,
+        dropout=0.0, norm="post", activation="relu",
+    )  # fmt: skip
+    x = torch.randn(2, 9, 16)
+    q, k, v = (part.unflatten(-1, (2, 8)) for part in block.project_in(x).chunk(3, -1))
+    attended = block.project_out(block.attention(q, k, v).flatten(-2))
+    inner = block.attention_norm(x + attended)
+    torch.testing.assert_close(block(x), block.feedforward_norm(inner + block.feedforward(inner)))
+
+
+def test_sinusoids_are_those_of_vaswani():
+    table = sinusoids(50, 8)
+    assert table.shape == (50, 8)
+    expected = torch.tensor(7 / 10000 ** (4 / 8))
+    torch.testing.assert_close(table[7, 4], expected.sin())
+    torch.testing.assert_close(table[7, 5], expected.cos())
+
+
+def test_fixed_positions_are_not_saved_and_learned_ones_are():
+    assert "embedding.positions" not in build(positions="added").state_dict()
+    assert "embedding.positions" in build(positions="learned").state_dict()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_heads": 3}, ("model_dim=16", "num_heads=3", "15")),
+        ({"num_heads": 0}, ("num_heads=0",)),
+        ({"num_layers": 0}, ("num_layers=0", "at least 1")),
+        ({"norm": "both"}, ("norm=both", "post", "pre")),
+        ({"activation": "tanh"}, ("activation=tanh", "relu", "gelu")),
+        ({"positions": "rotary"}, ("positions=rotary", "concatenated", "added", "learned")),
+        ({"model_dim": 15, "num_heads": 3}, ("model_dim=15", "odd", "16")),
+    ],
+)
+def test_impossible_sizes_and_unknown_choices_are_refused(options, words, raises_one_line):
+    with raises_one_line(*words):
+        build(**options)

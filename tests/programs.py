@@ -1,0 +1,55 @@
+"""Run the programs as a user does, and read what they leave."""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT, TINY
+
+# A whole run of a tiny model on a CPU, in one step.
+QUICK = (*TINY, "trainer=cpu", "debug=step")
+
+
+def run(program: str, *arguments: str) -> str:
+    """Run `train` or `sample` in this process, with shapes checked and warnings as errors."""
+    printed = io.StringIO()
+    main = importlib.import_module(program).main
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setattr(sys, "argv", [str(PROJECT / f"{program}.py"), *arguments])
+        main()
+    return printed.getvalue()
+
+
+def complaint(program: str, *arguments: str) -> str:
+    """Run a program that must fail with one line; that line."""
+    with pytest.raises(SystemExit) as stopped:
+        run(program, *arguments)
+    message = str(stopped.value)
+    assert message.startswith("error: ")
+    assert "\n" not in message
+    return message
+
+
+def run_apart(program: str, *arguments: str, cwd: Path = PROJECT) -> str:
+    """Run a program in a process of its own, as from a shell."""
+    ours = ("LINEAR_", "HYDRA_")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(ours)}
+    outcome = subprocess.run(
+        [sys.executable, PROJECT / f"{program}.py", *arguments],
+        cwd=cwd, env=environment, capture_output=True, text=True,
+    )  # fmt: skip
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    return outcome.stdout + outcome.stderr
+
+
+def metrics(run_directory: Path) -> list[dict]:
+    """The rows of a run's record."""
+    lines = (run_directory / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]

@@ -1,0 +1,122 @@
+"""What a user reads: help at once, and one line for whatever can be mended."""
+
+import subprocess
+import sys
+
+import pytest
+
+import sample
+import train
+from tests.conftest import CONF, PROJECT
+
+
+@pytest.fixture
+def complaint(monkeypatch, tmp_path):
+    """The one line that a command ends with, given that it fails and leaves nothing behind."""
+
+    def of(program, *arguments: str) -> str:
+        argv = [program.__file__, f"paths.runs={tmp_path}/runs", *arguments]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as stopped:
+            program.main()
+        message = str(stopped.value)
+        assert message.startswith("error: ")
+        assert "\n" not in message
+        assert not (tmp_path / "runs").exists()
+        return message
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("model=linaer", ("model=linaer", "Did you mean linear?")),
+        ("data=imagenet", ("data=imagenet", "arrays, cifar10, digits, mnist")),
+        ("modl=linear", ("modl", "Did you mean model?")),
+        ("sed=1", ("sed", "Did you mean seed?")),
+        ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),
+        ("trainer.max_epoch=3", ("trainer.max_epoch", "Did you mean max_epochs?")),
+        ("+model.layers=3", ("model.layers", "num_layers")),
+        ("model.num_layers=many", ("model.num_layers", "'many'", "Integer")),
+        ("seed=x", ("seed", "'x'", "Integer")),
+        ("optimizer.lr=fast", ("optimizer.lr", "'fast'", "Float")),
+        ("tags=x", ("tags",)),
+        ("data=arrays", ("data.path has no value",)),
+        ("model._target_=os.system", ("os.system", "schema.py")),
+        ("model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
+        ("model.norm=both", ("norm=both", "post", "pre")),
+        ("data.batch_size=0", ("batch_size=0",)),
+        ("run_id=../x", ("run_id=../x", "plain name")),
+        ("ckpt_path=nowhere", ("nowhere", "neither a run nor a checkpoint")),
+        ("model=../../secret", ("secret",)),
+    ],
+)
+def test_a_wrong_argument_gets_one_line(complaint, argument, words):
+    message = complaint(train, argument)
+    assert all(word in message for word in words), message
+
+
+def test_a_feature_map_for_a_model_that_has_none_is_refused(complaint):
+    message = complaint(train, "model=softmax", "model/feature_map=relu")
+    assert "model/feature_map is not part of this configuration" in message
+
+
+def test_testing_without_a_checkpoint_is_refused(complaint):
+    assert "ckpt_path=RUN_OR_FILE" in complaint(train, "train=false")
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("n=1", ("ckpt has no value", "ckpt=")),
+        ("ckpt=nowhere", ("nowhere", "neither a run nor a checkpoint")),
+        ("ckpt=README.md", ("README.md", "not a checkpoint")),
+        ("temperature=0", ("temperature=0.0", "above 0")),
+        ("mode=dream", ("mode=dream", "complete", "generate")),
+        ("n=0", ("n=0", "at least 1")),
+        ("nn=1", ("nn", "Did you mean n?")),
+    ],
+)
+def test_a_wrong_argument_of_sample_gets_one_line(complaint, argument, words, monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    given = () if argument.startswith(("ckpt", "n=1")) else ("ckpt=README.md",)
+    message = complaint(sample, *given, argument)
+    assert all(word in message for word in words), message
+
+
+def test_a_run_directory_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(sys, "argv", [train.__file__, f"paths.runs={tmp_path}/file/runs"])
+    with pytest.raises(SystemExit, match=r"cannot be written .*paths\.runs=DIR"):
+        train.main()
+
+
+def test_a_traceback_is_shown_when_asked_for(tmp_path):
+    outcome = subprocess.run(
+        [sys.executable, "train.py", "model=linaer"],
+        cwd=PROJECT, env={"HYDRA_FULL_ERROR": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert outcome.returncode == 1
+    assert "Traceback" in outcome.stderr
+
+
+@pytest.mark.parametrize("program", ["train.py", "sample.py"])
+def test_help_loads_no_torch_and_lists_the_choices(program):
+    code = (
+        f"import sys, runpy; sys.argv = ['{program}', '--help'];"
+        f"runpy.run_path('{program}', run_name='__main__');"
+        "print('torch' in sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    *help_lines, loaded = outcome.stdout.splitlines()
+    assert loaded == "False"
+    assert f"uv run {program}" in help_lines[0]
+    if program == "train.py":
+        choices = {line.split()[0]: line for line in help_lines if line.startswith("  ")}
+        for group in ("model", "model/feature_map", "data", "optimizer", "trainer"):
+            for path in (CONF / group).glob("*.yaml"):
+                assert path.stem in choices[group]
+        assert "paper/mnist/linear" in choices["experiment"]

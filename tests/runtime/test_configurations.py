@@ -1,0 +1,146 @@
+"""Every choice that the command line offers is composed, built and run."""
+
+import shutil
+from dataclasses import fields
+from inspect import signature
+
+import numpy as np
+import pytest
+import torch
+from lightning import Trainer
+
+from linear_transformers.data import ImageShape
+from linear_transformers.runtime import schema
+from linear_transformers.runtime.build import build_task
+from tests.conftest import CONF, TINY, composed, configured
+from tests.data.test_images import write_mnist
+from tests.programs import QUICK, metrics, run, run_apart
+
+EXPERIMENTS = sorted(
+    str(path.relative_to(CONF / "experiment").with_suffix(""))
+    for path in (CONF / "experiment").rglob("*.yaml")
+)
+SHAPES = {"MNIST": ImageShape(28, 28, 1, 256), "CIFAR10": ImageShape(32, 32, 3, 256)}
+
+
+def one_step(cfg, shape: ImageShape, batch: int = 1) -> float:
+    """A training step with the configured optimizer, without Lightning's machinery."""
+    task = build_task(cfg, shape)
+    task.log = lambda *_, **__: None
+    optimizer = task.make_optimizer(task.model.parameters())
+    task.make_scheduler(optimizer, 100)
+    values = torch.randint(0, shape.num_levels, (batch, shape.length), dtype=torch.uint8)
+    loss = task.training_step(values, 0)
+    loss.backward()
+    optimizer.step()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in task.parameters())
+    return loss.item()
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
+    cfg = configured(f"experiment={experiment}")
+    assert cfg.model.num_layers == {"MNIST": 8, "CIFAR10": 16}[cfg.data.dataset]
+    assert (cfg.model.num_heads, cfg.model.model_dim) == (8, 256)
+    assert cfg.task.distribution.num_components == 10
+    cfg.model.num_layers = 1  # full depth: test_the_papers_models_train_at_full_size
+    assert np.isfinite(one_step(cfg, SHAPES[cfg.data.dataset]))
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *(f"optimizer={name}" for name in ("radam", "adamw")),
+        *(f"scheduler={name}" for name in ("constant", "warmup_cosine", "step_down", "on_plateau")),
+        *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
+        *(f"model.positions={name}" for name in ("concatenated", "added", "learned")),
+        "model/feature_map=relu", "model=softmax", "model.norm=post", "model.activation=gelu",
+        "model.activation_checkpointing=true",
+    ],
+)  # fmt: skip
+def test_every_choice_trains(argument):
+    assert np.isfinite(one_step(configured(*TINY, argument), ImageShape(8, 8, 1, 17)))
+
+
+@pytest.mark.parametrize("group", ["trainer", "callbacks", "logger", "debug"])
+def test_every_choice_composes_and_is_valid(group):
+    for path in (CONF / group).glob("*.yaml"):
+        configured(f"{group}={path.stem}")
+
+
+def test_a_choice_on_the_command_line_wins_over_the_data_sets():
+    assert "warmup_cosine" in composed("data=digits").scheduler._target_
+    assert "constant" in composed("data=digits", "scheduler=constant").scheduler._target_
+    cfg = composed("data=cifar10", "model.num_layers=3")
+    assert (cfg.model.num_layers, cfg.optimizer.lr) == (3, 2e-4)
+
+
+def test_lightnings_options_work_together(tmp_path):
+    """Mixed precision, accumulation, clipping, moving average, checkpointing, CSV, in one run."""
+    run(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=all", "trainer.precision=bf16-mixed",
+        "trainer.accumulate_grad_batches=2", "trainer.limit_train_batches=4", "logger=csv",
+        "trainer.gradient_clip_val=0.5", "callbacks=ema", "model.activation_checkpointing=true",
+    )  # fmt: skip
+    assert list((tmp_path / "all/csv").rglob("metrics.csv"))
+    checkpoint = torch.load(tmp_path / "all/checkpoints/last.ckpt", weights_only=True)
+    assert checkpoint["global_step"] == 2
+    averaged, current = checkpoint["state_dict"], checkpoint["current_model_state"]
+    assert any(not torch.equal(averaged[name], current[name]) for name in averaged)
+
+
+def test_torch_compile_trains(tmp_path):
+    if shutil.which("g++") is None:
+        pytest.skip("torch.compile needs a C++ compiler on a CPU, and there is no g++ here")
+    # In a process of its own: the shape checks of this one would break the compiler.
+    printed = run_apart("train", *QUICK, f"paths.runs={tmp_path}", "compile=true")
+    assert "test bits/dim" in printed
+
+
+def test_mnist_trains_from_files_in_a_folder(tmp_path):
+    write_mnist(tmp_path)
+    data = ("data=mnist", f"data.root={tmp_path}", "data.val_size=5")
+    printed = run("train", *QUICK, f"paths.runs={tmp_path}/runs", *data)
+    assert "28 x 28 x 1, 256 levels: sequences of 784" in printed
+
+
+def test_a_users_own_colour_images_train(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (20, 6, 5, 3), np.uint8)
+    np.savez(tmp_path / "own.npz", x_train=images, x_test=images)
+    data = ("data=arrays", f"data.path={tmp_path}/own.npz", "data.val_size=5")
+    printed = run("train", *QUICK, f"paths.runs={tmp_path}/runs", *data)
+    assert "6 x 5 x 3, 256 levels: sequences of 90" in printed
+
+
+def test_a_multirun_makes_one_run_a_job(tmp_path):
+    run("train", "-m", *QUICK, "model=linear,softmax", f"paths.runs={tmp_path}")
+    names = sorted(path.parent.name for path in tmp_path.glob("*/config.yaml"))
+    assert [name.rsplit("-", 2)[0] for name in names] == ["digits-linear", "digits-softmax"]
+
+
+def test_two_processes_train_and_leave_one_run(tmp_path):
+    """And their test figure is that of one process over the same 180 images, each seen once."""
+    both, alone = tmp_path / "both", tmp_path / "alone"
+    whole_test = "trainer.limit_test_batches=null"
+    run_apart(
+        "train", *TINY, "debug=step", f"paths.runs={both}", "run_id=two", whole_test,
+        "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2",
+    )  # fmt: skip
+    assert [path.name for path in both.iterdir()] == ["two"]
+    run(
+        "train", *QUICK, f"paths.runs={alone}", "run_id=one", whole_test,
+        "train=false", f"ckpt_path={both}/two",
+    )  # fmt: skip
+    figures = [
+        row["test/bits_per_dim"]
+        for directory in (both / "two", alone / "one")
+        for row in metrics(directory)
+        if "test/bits_per_dim" in row
+    ]
+    assert len(figures) == 2
+    assert figures[0] == pytest.approx(figures[1], rel=1e-5)
+
+
+def test_every_option_of_the_trainer_is_lightnings():
+    names = {field.name for field in fields(schema.Trainer)} - {"_target_"}
+    assert names <= set(signature(Trainer).parameters)

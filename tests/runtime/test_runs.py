@@ -1,0 +1,68 @@
+"""A run's directory: made once, never written over."""
+
+import os
+
+import pytest
+
+from linear_transformers.runtime.runs import RUN_ID, Run, close_run, open_run
+from tests.conftest import configured
+
+
+@pytest.fixture(autouse=True)
+def _outside_any_run(monkeypatch):
+    monkeypatch.delenv(RUN_ID, raising=False)
+    yield
+    close_run()
+
+
+def opened(tmp_path, *overrides: str) -> Run:
+    run = open_run(configured(f"paths.runs={tmp_path}", *overrides), label="digits-linear")
+    close_run()
+    return run
+
+
+def test_a_run_gets_a_name_and_its_configuration(tmp_path):
+    run = opened(tmp_path, "seed=7")
+    assert run.path.parent == tmp_path
+    assert run.path.name.startswith("digits-linear-20")
+    assert "seed: 7" in run.config.read_text()
+    assert "=" not in run.path.name
+
+
+def test_two_runs_of_one_second_do_not_share_a_directory(tmp_path):
+    paths = {opened(tmp_path).path for _ in range(5)}
+    assert len(paths) == 5
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path, raises_one_line):
+    first = opened(tmp_path, "run_id=mine", "seed=1")
+    with raises_one_line("run_id=mine", "exists already", "ckpt_path=mine"):
+        opened(tmp_path, "run_id=mine", "seed=2")
+    assert "seed: 1" in first.config.read_text()
+
+
+@pytest.mark.parametrize("ckpt_path", ["mine", "{runs}/mine", "{runs}/mine/checkpoints/last.ckpt"])
+def test_a_run_can_be_continued_in_its_own_directory(tmp_path, ckpt_path):
+    first = opened(tmp_path, "run_id=mine")
+    ckpt_path = ckpt_path.format(runs=tmp_path)
+    assert opened(tmp_path, "run_id=mine", f"ckpt_path={ckpt_path}") == first
+
+
+@pytest.mark.parametrize("run_id", ["../x", "a/b", ".hidden", "'a b'", "a=b"])
+def test_names_that_are_no_plain_names_are_refused(tmp_path, run_id, raises_one_line):
+    cfg = configured(f"paths.runs={tmp_path}/runs")
+    cfg.run_id = run_id.strip("'")
+    with raises_one_line("run_id=", "plain name"):
+        open_run(cfg, label="x")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_further_processes_join_the_run(tmp_path):
+    first = open_run(configured(f"paths.runs={tmp_path}"), label="a")
+    assert os.environ[RUN_ID] == first.path.name
+    assert open_run(configured(f"paths.runs={tmp_path}"), label="b") == first
+
+
+def test_a_run_without_checkpoints_says_so(tmp_path, raises_one_line):
+    with raises_one_line("no checkpoint", "best.ckpt"):
+        Run(tmp_path).best_checkpoint()
