@@ -41,11 +41,11 @@ GROUPS = (
 
 
 @command(__file__, schema=TrainJob, usage=USAGE, groups=GROUPS)
-def main(cfg: DictConfig) -> None:
-    """Train and test as configured."""
+def main(cfg: DictConfig) -> float | None:
+    """Train and test as configured; the test figure, for sweepers."""
     from linear_transformers.runtime.training import train  # late: torch takes seconds
 
-    train(cfg)
+    return train(cfg)
 
 
 if __name__ == "__main__":

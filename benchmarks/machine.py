@@ -11,12 +11,12 @@ import torch
 RESULTS = Path(__file__).parent.parent / "results"
 
 
-def describe() -> dict[str, Any]:
-    """The hardware and software that a measurement depends on."""
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+def describe(device: str) -> dict[str, Any]:
+    """The hardware and software that a measurement on a torch device depends on."""
+    on_gpu = torch.device(device).type == "cuda"
     return {
         "date": date.today().isoformat(),
-        "device": gpu or _processor(),
+        "device": torch.cuda.get_device_name(device) if on_gpu else _processor(),
         "threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -32,9 +32,9 @@ def _processor() -> str:
     return f"{len(names)} x {names[0]}" if names else platform.machine()
 
 
-def save(name: str, measurement: dict[str, Any]) -> Path:
+def save(name: str, device: str, measurement: dict[str, Any]) -> Path:
     """Write `results/<name>.json`, replacing what was measured before."""
     path = RESULTS / f"{name}.json"
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"machine": describe(), **measurement}, indent=2) + "\n")
+    path.write_text(json.dumps({"machine": describe(device), **measurement}, indent=2) + "\n")
     return path

@@ -53,9 +53,13 @@ def main() -> None:
                 f"{row['speedup']:.2f} x",
             )  # fmt: skip
     console.print(table)
-    sizes = {key: getattr(options, key) for key in ("layers", "length", "model_dim", "heads")}
-    name = f"sampling-{options.device}-{options.length}"
-    console.print(f"written to {save(name, {'sizes': sizes, 'rows': rows})}", soft_wrap=True)
+    title = (
+        f"Sampling: {options.layers} layers of {options.heads} heads, "
+        f"model_dim {options.model_dim}, {options.length} values an image"
+    )
+    name = f"sampling-{torch.device(options.device).type}-{options.length}"
+    path = save(name, options.device, {"title": title, "rows": rows})
+    console.print(f"written to {path}", soft_wrap=True)
 
 
 def parse() -> argparse.Namespace:
@@ -151,7 +155,7 @@ def without_state(model: AutoregressiveTransformer, values: Tensor) -> Step:
 
 
 def synchronize(device: str) -> None:
-    if device == "cuda":
+    if torch.device(device).type == "cuda":
         torch.cuda.synchronize()
 
 

@@ -107,8 +107,17 @@ def test_missing_files_without_a_network_say_where_to_put_them(
     target = f"torchvision.datasets.{module}.download_and_extract_archive"
     monkeypatch.setattr(target, no_network)
     data = TorchvisionImages(dataset, str(tmp_path), val_size=5, batch_size=2)
-    with raises_one_line(dataset, str(tmp_path), "could not be downloaded", "data.root=DIR"):
+    with raises_one_line(dataset, str(tmp_path), "nor downloaded", "data.root=DIR"):
         data.prepare_data()
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>not found</html>"])
+def test_a_download_of_something_else_is_named(tmp_path, monkeypatch, raises_one_line, content):
+    monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", no_network)
+    write_mnist(tmp_path)
+    (tmp_path / "MNIST/raw/train-images-idx3-ubyte").write_bytes(content)
+    with raises_one_line("MNIST", str(tmp_path), "could not be read"):
+        TorchvisionImages("MNIST", str(tmp_path), val_size=5, batch_size=2).splits  # noqa: B018
 
 
 def test_a_truncated_download_is_named(tmp_path, monkeypatch, raises_one_line):
@@ -157,6 +166,8 @@ def test_masks_leave_images_out_and_x_val_is_used(tmp_path):
         ({"x_train": pixels(4, 2, 2, dtype=float)}, ("x_train is float64", "uint8")),
         ({"x_train": pixels(4, 4)}, ("shape (4, 4)", "(n, height, width)")),
         ({"x_train": pixels(0, 2, 2)}, ("shape (0, 2, 2)",)),
+        ({"x_train": pixels(4, 2, 2, 2)}, ("2 channels", "1 or 3")),
+        ({"x_train": pixels(4, 2, 2), "keep_tset": np.ones(4)}, ("keep_tset", "keep_test")),
         ({"x_train": pixels(9, 2, 2), "x_test": pixels(4, 3, 2)}, ("x_test", "(3, 2, 1)")),
         ({"x_train": pixels(9, 2, 2), "keep_train": np.ones(8, bool)}, ("keep_train", "(9,)")),
         ({"x_train": pixels(9, 2, 2), "keep_train": np.ones(9)}, ("keep_train", "float64")),
@@ -204,4 +215,10 @@ def test_a_missing_file_is_named(tmp_path, raises_one_line):
 
 def test_fewer_images_than_a_batch_are_refused(raises_one_line):
     with raises_one_line("1437 training images", "batch of 2000", "data.batch_size=1437"):
-        Digits(batch_size=2000).setup("fit")
+        Digits(batch_size=2000).check_sizes(world_size=1)
+
+
+def test_training_can_be_limited_to_some_images():
+    data = Digits(batch_size=8, num_train=20)
+    assert [len(images) for images in data.splits] == [20, 180, 180]
+    assert len(list(data.train_dataloader())) == 2

@@ -71,10 +71,11 @@ def test_half_precision_parameters_are_widened(distribution):
     torch.testing.assert_close(log_prob, distribution.log_prob(parameters.float(), values))
 
 
-def test_samples_follow_the_probabilities(distribution):
+@pytest.mark.parametrize("family", [LogisticMixture, Categorical])
+@pytest.mark.parametrize("num_values", [2, 17])
+def test_samples_follow_the_probabilities(family, num_values):
+    distribution = family(num_values)
     parameters = torch.randn(distribution.num_parameters, dtype=torch.float64)
-    if distribution.num_values > 17:
-        pytest.skip("too many values for a count of each to settle; 2 and 17 cover the code")
     count = 200_000
     noise = torch.rand(count, distribution.noise_dim, dtype=torch.float64)
     samples = distribution.sample(parameters.expand(count, -1), noise)

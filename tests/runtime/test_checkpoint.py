@@ -20,7 +20,7 @@ def path(tmp_path):
 
 def content(value: float) -> dict:
     return {
-        "config": {"seed": 0},
+        "config": {"model": {}},
         "image_shape": SHAPE,
         "state_dict": {"w": torch.full((999,), value)},
     }
@@ -28,7 +28,7 @@ def content(value: float) -> dict:
 
 def test_what_was_saved_is_loaded(path):
     assert load_checkpoint(path)["state_dict"]["w"].unique().item() == 1.0
-    assert torch.load(path, weights_only=True)["config"] == {"seed": 0}
+    assert torch.load(path, weights_only=True)["config"] == {"model": {}}
 
 
 @pytest.mark.parametrize("failing", ["torch.save", "os.fsync"])
@@ -74,7 +74,17 @@ def test_a_malicious_checkpoint_is_not_executed(tmp_path, save, monkeypatch, rai
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("other", [{"state_dict": {}}, [1, 2]])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"state_dict": {}},
+        [1, 2],
+        content(1.0) | {"image_shape": {"height": 8}},
+        content(1.0) | {"image_shape": SHAPE | {"width": "8"}},
+        content(1.0) | {"state_dict": {"w": 1}},
+        content(1.0) | {"config": None},
+    ],
+)
 def test_a_checkpoint_of_something_else_is_refused(tmp_path, other, raises_one_line):
     torch.save(other, tmp_path / "other.ckpt")
     with raises_one_line("other.ckpt", "not a checkpoint of this project"):

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from urllib.error import URLError
 
 import pytest
 
@@ -22,7 +23,7 @@ def complaint(monkeypatch, tmp_path):
         message = str(stopped.value)
         assert message.startswith("error: ")
         assert "\n" not in message
-        assert not (tmp_path / "runs").exists()
+        assert not list(tmp_path.glob("runs/*"))
         return message
 
     return of
@@ -37,6 +38,36 @@ def complaint(monkeypatch, tmp_path):
         ("sed=1", ("sed", "Did you mean seed?")),
         ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),
         ("trainer.max_epoch=3", ("trainer.max_epoch", "Did you mean max_epochs?")),
+        ("experimnt=x", ("experimnt", "Did you mean experiment?")),
+        ("experiment=paper/mnist/liner", ("liner", "Did you mean paper/mnist/linear?")),
+        ("model/featuremap=elu", ("Did you mean model/feature_map?",)),
+        ("optimzer.lr=1", ("optimzer is not", "Did you mean optimizer?")),
+        ("callbacks.bset.monitor=x", ("callbacks.bset is not", "Did you mean best?")),
+        ("task.distribution.num_component=3", ("Did you mean num_components?",)),
+        ("scheduler.warmpu=0.1", ("Did you mean warmup?",)),
+        ("data.batchsize=3", ("Did you mean batch_size?",)),
+        ("paths.run=x", ("Did you mean runs?",)),
+        ("logger=wandbb", ("csv, none",)),
+        ("+callbacks.foo=3", ("callbacks.foo", "3")),
+        ("+logger.foo.x=1", ("logger.foo names no class",)),
+        ("~model", ("model names no class",)),
+        ("~model/feature_map", ("model.feature_map", "needs one")),
+        ("just_a_word", ("'just_a_word' is not KEY=VALUE",)),
+        ("seed=-1", ("seed=-1", "0 or above")),
+        ("matmul_precision=low", ("matmul_precision=low", "highest")),
+        ("optimizer.lr=-1", ("optimizer", "-1")),
+        ("model.dropout=2", ("dropout", "2.0")),
+        ("model.model_dim=0", ("model_dim=0", "at least 1")),
+        ("model.feedforward_dim=0", ("feedforward_dim=0", "at least 1")),
+        ("model.attention.chunk_size=0", ("chunk_size=0", "at least 1")),
+        ("model.attention.eps=-1", ("eps=-1", "negative")),
+        ("trainer=gpu", ("Trainer", "gpu")),
+        ("trainer.accelerator=abacus", ("Trainer", "abacus")),
+        ("trainer.precision=half", ("Trainer", "half")),
+        ("trainer.limit_val_batches=few", ("trainer.limit_val_batches", "'few'")),
+        ("trainer.limit_test_batches=0", ("limit_test_batches=0", "test=false")),
+        ("data.batch_size=5000", ("1437 training images", "data.batch_size=1437")),
+        ("data.num_train=0", ("num_train=0",)),
         ("+model.layers=3", ("model.layers", "num_layers")),
         ("model.num_layers=many", ("model.num_layers", "'many'", "Integer")),
         ("seed=x", ("seed", "'x'", "Integer")),
@@ -60,6 +91,18 @@ def test_a_wrong_argument_gets_one_line(complaint, argument, words):
 def test_a_feature_map_for_a_model_that_has_none_is_refused(complaint):
     message = complaint(train, "model=softmax", "model/feature_map=relu")
     assert "model/feature_map is not part of this configuration" in message
+
+
+def test_a_missing_data_set_is_named_and_leaves_the_runs_name_free(
+    complaint, tmp_path, monkeypatch
+):
+    def no_network(*args, **kwargs):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", no_network)
+    message = complaint(train, "data=mnist", f"data.root={tmp_path}/empty", "run_id=mine")
+    assert "MNIST" in message
+    assert "data.root=DIR" in message
 
 
 def test_testing_without_a_checkpoint_is_refused(complaint):

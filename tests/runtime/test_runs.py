@@ -3,8 +3,9 @@
 import os
 
 import pytest
+from lightning.pytorch.utilities import rank_zero_only
 
-from linear_transformers.runtime.runs import RUN_ID, Run, close_run, open_run
+from linear_transformers.runtime.runs import RUN_ID, Run, claim_run, close_run, open_run
 from tests.conftest import configured
 
 
@@ -12,12 +13,14 @@ from tests.conftest import configured
 def _outside_any_run(monkeypatch):
     monkeypatch.delenv(RUN_ID, raising=False)
     yield
-    close_run()
+    os.environ.pop(RUN_ID, None)
 
 
 def opened(tmp_path, *overrides: str) -> Run:
-    run = open_run(configured(f"paths.runs={tmp_path}", *overrides), label="digits-linear")
-    close_run()
+    cfg = configured(f"paths.runs={tmp_path}", *overrides)
+    run = claim_run(cfg, label="digits-linear")
+    open_run(run, cfg)
+    close_run(run)
     return run
 
 
@@ -25,7 +28,7 @@ def test_a_run_gets_a_name_and_its_configuration(tmp_path):
     run = opened(tmp_path, "seed=7")
     assert run.path.parent == tmp_path
     assert run.path.name.startswith("digits-linear-20")
-    assert "seed: 7" in run.config.read_text()
+    assert "seed: 7" in (run.path / "config.yaml").read_text()
     assert "=" not in run.path.name
 
 
@@ -38,7 +41,7 @@ def test_a_name_that_is_taken_is_refused(tmp_path, raises_one_line):
     first = opened(tmp_path, "run_id=mine", "seed=1")
     with raises_one_line("run_id=mine", "exists already", "ckpt_path=mine"):
         opened(tmp_path, "run_id=mine", "seed=2")
-    assert "seed: 1" in first.config.read_text()
+    assert "seed: 1" in (first.path / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize("ckpt_path", ["mine", "{runs}/mine", "{runs}/mine/checkpoints/last.ckpt"])
@@ -53,14 +56,39 @@ def test_names_that_are_no_plain_names_are_refused(tmp_path, run_id, raises_one_
     cfg = configured(f"paths.runs={tmp_path}/runs")
     cfg.run_id = run_id.strip("'")
     with raises_one_line("run_id=", "plain name"):
-        open_run(cfg, label="x")
+        claim_run(cfg, label="x")
     assert not (tmp_path / "runs").exists()
 
 
 def test_further_processes_join_the_run(tmp_path):
-    first = open_run(configured(f"paths.runs={tmp_path}"), label="a")
+    cfg = configured(f"paths.runs={tmp_path}")
+    first = claim_run(cfg, label="a")
+    open_run(first, cfg)
     assert os.environ[RUN_ID] == first.path.name
-    assert open_run(configured(f"paths.runs={tmp_path}"), label="b") == first
+    assert claim_run(cfg, label="b") == first
+
+
+def test_processes_from_outside_need_a_name_in_common(tmp_path, monkeypatch, raises_one_line):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    with raises_one_line("run_id=NAME"):
+        claim_run(configured(f"paths.runs={tmp_path}"), label="a")
+    named = claim_run(configured(f"paths.runs={tmp_path}", "run_id=all"), label="a")
+    assert named.path == tmp_path / "all"
+    assert not named.path.exists()  # the first process makes it
+
+
+def test_a_job_that_never_began_leaves_its_name_free(tmp_path):
+    cfg = configured(f"paths.runs={tmp_path}", "run_id=mine")
+    close_run(claim_run(cfg, label="a"))
+    assert not list(tmp_path.iterdir())
+    assert claim_run(cfg, label="a").path.name == "mine"
+
+
+def test_a_continued_run_keeps_the_configuration_it_began_with(tmp_path):
+    run = opened(tmp_path, "run_id=mine", "seed=1")
+    opened(tmp_path, "run_id=mine", "seed=2", "ckpt_path=mine")
+    assert "seed: 1" in (run.path / "config.yaml").read_text()
+    assert "seed: 2" in (run.path / "config-2.yaml").read_text()
 
 
 def test_a_run_without_checkpoints_says_so(tmp_path, raises_one_line):

@@ -46,6 +46,10 @@ class LinearAttention(CausalAttention[LinearState]):
         super().__init__(num_heads, head_dim)
         if scale <= 0:
             raise ValueError(f"scale={scale} was asked for; it must be above 0 (the paper: 1.0).")
+        if eps < 0:
+            raise ValueError(f"eps={eps} was asked for; it must not be negative.")
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size={chunk_size} was asked for; it must be at least 1.")
         self.feature_map = feature_map(head_dim)
         self.eps = eps
         self.scale = scale

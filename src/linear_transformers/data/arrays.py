@@ -13,6 +13,8 @@ from linear_transformers.data.images import (
     split_off,
 )
 
+NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
+
 
 class ArrayImages(ImageDataModule):
     """uint8 images `x_train`, `x_test` and optionally `x_val`, [n, h, w] or [n, h, w, channels].
@@ -26,7 +28,7 @@ class ArrayImages(ImageDataModule):
         num_levels: Values run from 0 to `num_levels` - 1.
         batch_size: See `ImageDataModule`.
         seed: See `ImageDataModule`.
-        num_workers: See `ImageDataModule`.
+        num_train: See `ImageDataModule`.
 
     Raises:
         ValueError: The file is missing, not an `.npz`, or its arrays are not as described.
@@ -40,9 +42,11 @@ class ArrayImages(ImageDataModule):
         num_levels: int = 256,
         batch_size: int,
         seed: int = 0,
-        num_workers: int = 0,
+        num_train: int | None = None,
     ):
-        super().__init__(batch_size, seed, num_workers)
+        super().__init__(batch_size, seed, num_train)
+        if not 2 <= num_levels <= 256:
+            raise ValueError(f"data.num_levels={num_levels}: uint8 has between 2 and 256 levels.")
         self.path = Path(path)
         self.val_size = val_size
         self.num_levels = num_levels
@@ -54,6 +58,10 @@ class ArrayImages(ImageDataModule):
 
     def load(self) -> ImageSplits:
         arrays = self._read()
+        for name in arrays:
+            # Other arrays, labels say, may be there; a misspelt mask must not go unheard.
+            if name.startswith(("x_", "keep_")) and name not in NAMES:
+                raise ValueError(f"{self.path}: array {name} is unknown. Known are {NAMES}.")
         train = self._images(arrays, "x_train", mask="keep_train")
         test = self._images(arrays, "x_test", mask="keep_test")
         if "x_val" in arrays:
@@ -97,6 +105,10 @@ class ArrayImages(ImageDataModule):
             raise ValueError(
                 f"{self.path}: {name} is {images.dtype} of shape {images.shape}. "
                 "It must be uint8 of shape (n, height, width) or (n, height, width, channels)."
+            )
+        if images.ndim == 4 and images.shape[3] not in (1, 3):
+            raise ValueError(
+                f"{self.path}: {name} has {images.shape[3]} channels. It must have 1 or 3."
             )
         if images.max() >= self.num_levels:
             raise ValueError(

@@ -47,7 +47,9 @@ class EvaluationBatches(Sampler[list[int]]):
     def __init__(self, num_items: int, batch_size: int, *, rank: int = 0, world_size: int = 1):
         self.indices = np.arange(rank, num_items, world_size)
         largest_share = -(-num_items // world_size)
-        self.num_batches = -(-largest_share // batch_size)
+        # No batch may be empty on any device: the mean over nothing is NaN. Where shares
+        # differ by one image, a batch may have one more than `batch_size` instead.
+        self.num_batches = min(-(-largest_share // batch_size), num_items // world_size)
 
     def __len__(self) -> int:
         return self.num_batches

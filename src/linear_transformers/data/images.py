@@ -49,16 +49,18 @@ class ImageDataModule(LightningDataModule, ABC):
         batch_size: Images a batch, on each device.
         seed: The order of training images is a function of it and of the epoch, so that a
             resumed run sees what it would have seen.
-        num_workers: Processes that prepare batches; indexing memory needs none.
+        num_train: Train on the first so many images only; None is all of them.
     """
 
-    def __init__(self, batch_size: int, seed: int = 0, num_workers: int = 0):
+    def __init__(self, batch_size: int, seed: int = 0, num_train: int | None = None):
         super().__init__()
+        if num_train is not None and num_train < 1:
+            raise ValueError(f"num_train={num_train} was asked for; it must be at least 1.")
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} was asked for; it must be at least 1.")
         self.batch_size = batch_size
         self.seed = seed
-        self.num_workers = num_workers
+        self.num_train = num_train
         self._splits: ImageSplits | None = None
 
     @property
@@ -78,17 +80,26 @@ class ImageDataModule(LightningDataModule, ABC):
     def splits(self) -> ImageSplits:
         """The images, read at the first use."""
         if self._splits is None:
-            self._splits = self.load()
+            splits = self.load()
+            self._splits = splits._replace(train=splits.train[: self.num_train])
         return self._splits
 
-    def setup(self, stage: str) -> None:
-        """Read the images before the first loader is asked for, so that faults come early."""
-        train = self.splits.train
-        if stage == "fit" and len(train) < self.batch_size * self._world()[1]:
+    def check_sizes(self, world_size: int) -> None:
+        """Read the images, and see that there are enough of them for every device.
+
+        Raises:
+            ValueError: There are not, or the images cannot be read.
+        """
+        count = len(self.splits.train)
+        if count < self.batch_size * world_size:
             raise ValueError(
-                f"{len(train)} training images do not fill one batch of "
-                f"{self.batch_size} on each of {self._world()[1]} devices. "
-                f"Use data.batch_size={max(1, len(train) // self._world()[1])} or less."
+                f"{count} training images do not fill one batch of {self.batch_size} on each "
+                f"of {world_size} devices. Use data.batch_size={count // world_size} or less."
+            )
+        fewest = min(len(self.splits.val), len(self.splits.test))
+        if fewest < world_size:
+            raise ValueError(
+                f"{fewest} images to validate or test on are fewer than {world_size} devices."
             )
 
     def train_dataloader(self) -> DataLoader:
@@ -110,14 +121,13 @@ class ImageDataModule(LightningDataModule, ABC):
         return self._loader(images, batches)
 
     def _loader(self, images: Images, batches: EpochBatches | EvaluationBatches) -> DataLoader:
-        # batch_size=None: the sampler's items are whole lists of indices.
+        # batch_size=None: the sampler's items are whole lists of indices. No worker processes:
+        # indexing memory needs none, and they would start on an epoch before it is set.
         return DataLoader(
             to_sequences(images),  # pyright: ignore[reportArgumentType]
             batch_size=None,
             sampler=batches,
-            num_workers=self.num_workers,
             pin_memory=torch.cuda.is_available(),
-            persistent_workers=self.num_workers > 0,
         )
 
     def _world(self) -> tuple[int, int]:

@@ -27,7 +27,7 @@ class TorchvisionImages(ImageDataModule):
         val_size: Training images set aside for validation; the choice is fixed.
         batch_size: See `ImageDataModule`.
         seed: See `ImageDataModule`.
-        num_workers: See `ImageDataModule`.
+        num_train: See `ImageDataModule`.
 
     Raises:
         ValueError: An unknown data set.
@@ -41,9 +41,9 @@ class TorchvisionImages(ImageDataModule):
         val_size: int,
         batch_size: int,
         seed: int = 0,
-        num_workers: int = 0,
+        num_train: int | None = None,
     ):
-        super().__init__(batch_size, seed, num_workers)
+        super().__init__(batch_size, seed, num_train)
         if dataset not in SHAPES:
             raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
         self.dataset = dataset
@@ -66,12 +66,14 @@ class TorchvisionImages(ImageDataModule):
         folder = self.root / FOLDERS[self.dataset]
         try:
             data = getattr(datasets, self.dataset)(self.root, train=train, download=True).data
-        except (OSError, RuntimeError) as error:  # URLError is an OSError
-            reason = str(error).strip().splitlines()[0]
+        except (OSError, RuntimeError, ValueError, AssertionError, EOFError) as error:
+            # URLError is an OSError; torchvision asserts what a damaged file should hold.
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ValueError(
-                f"{self.dataset} was not found in {folder} and could not be downloaded "
+                f"{self.dataset} could not be read from {folder}, nor downloaded "
                 f"({reason}). Put its original files there, or give the folder that holds "
-                f"{FOLDERS[self.dataset].split('/')[0]}/ as data.root=DIR."
+                f"{FOLDERS[self.dataset].split('/')[0]}/ as data.root=DIR "
+                "(for sample.py: data_root=DIR)."
             ) from error
         images = np.asarray(data)
         return images.reshape(len(images), self.shape.height, self.shape.width, -1)

@@ -1,5 +1,6 @@
 """What every distribution over values promises."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -49,8 +50,8 @@ class ValueDistribution(ABC):
 
 
 def check_temperature(temperature: float) -> None:
-    if not temperature > 0:
+    if not 0 < temperature < math.inf:
         raise ValueError(
-            f"temperature={temperature} was asked for; it must be above 0. "
+            f"temperature={temperature} was asked for; it must be above 0, and finite. "
             "1 samples the model, 0.5 is more careful, 0.01 all but takes the most likely value."
         )

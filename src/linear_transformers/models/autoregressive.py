@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 from linear_transformers.attention import AttentionFactory
 from linear_transformers.models.block import Block
 from linear_transformers.models.embedding import TokenEmbedding
+from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import Tokens, TokensOne
 
 
@@ -67,8 +68,14 @@ class AutoregressiveTransformer(nn.Module):
         activation_checkpointing: bool = False,
     ):
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers={num_layers} was asked for; a model needs at least 1.")
+        feedforward_dim = 4 * model_dim if feedforward_dim is None else feedforward_dim
+        for name, size in (
+            ("num_layers", num_layers),
+            ("model_dim", model_dim),
+            ("feedforward_dim", feedforward_dim),
+        ):
+            if size < 1:
+                raise ValueError(f"{name}={size} was asked for; it must be at least 1.")
         self.start_token = num_values
         self.max_length = max_length
         self.activation_checkpointing = activation_checkpointing
@@ -80,7 +87,7 @@ class AutoregressiveTransformer(nn.Module):
                 attention,
                 model_dim=model_dim,
                 num_heads=num_heads,
-                feedforward_dim=feedforward_dim or 4 * model_dim,
+                feedforward_dim=feedforward_dim,
                 dropout=dropout,
                 norm=norm,
                 activation=activation,
@@ -103,7 +110,7 @@ class AutoregressiveTransformer(nn.Module):
                 x = checkpoint(block, x, use_reentrant=False)
             else:
                 x = block(x)
-        return self.head(self.norm(x))
+        return self._predict(x)
 
     def init_state(self, batch: int) -> ModelState:
         """Nothing read yet, not even the start token. On the model's device, in its type."""
@@ -125,7 +132,7 @@ class AutoregressiveTransformer(nn.Module):
         for block, layer in zip(self.blocks, state.layers, strict=True):
             x, layer = block.step(x, layer)
             layers.append(layer)
-        return self.head(self.norm(x)), ModelState(state.position + 1, tuple(layers))
+        return self._predict(x), ModelState(state.position + 1, tuple(layers))
 
     def prefill(
         self, tokens: Tokens, state: ModelState | None = None
@@ -138,4 +145,9 @@ class AutoregressiveTransformer(nn.Module):
             x, layer = block.prefill(x, layer)
             layers.append(layer)
         position = state.position + tokens.shape[1]
-        return self.head(self.norm(x)), ModelState(position, tuple(layers))
+        return self._predict(x), ModelState(position, tuple(layers))
+
+    def _predict(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch p"]:
+        # Without autocast: means in bf16 are coarser than the gap between 256 levels.
+        with without_autocast(x):
+            return self.head(self.norm(x.to(self.head.weight.dtype)))

@@ -46,6 +46,7 @@ class TokenEmbedding(nn.Module):
                 f"positions=concatenated halves model_dim={model_dim}, which is odd. "
                 f"Use model_dim={model_dim + 1}, or positions=added."
             )
+        self.max_length = max_length
         self.concatenated = positions == "concatenated"
         width = model_dim // 2 if self.concatenated else model_dim
         self.tokens = nn.Embedding(num_tokens, width)
@@ -57,12 +58,28 @@ class TokenEmbedding(nn.Module):
             self.register_buffer("positions", sinusoids(max_length, width), persistent=False)
 
     def forward(self, tokens: Tokens, start: int = 0) -> Hidden:
-        """Embed tokens that stand at positions `start`, `start + 1`, ..."""
+        """Embed tokens that stand at positions `start`, `start + 1`, ...
+
+        Raises:
+            ValueError: There are no positions left.
+        """
+        self._check(start + tokens.shape[1])
         return self._place(self.tokens(tokens), self.positions[start : start + tokens.shape[1]])
 
     def step(self, tokens: TokensOne, position: int) -> HiddenOne:
-        """Embed one token of each sequence, all at the same position."""
+        """Embed one token of each sequence, all at the same position.
+
+        Raises:
+            ValueError: There are no positions left.
+        """
+        self._check(position + 1)
         return self._place(self.tokens(tokens), self.positions[position])
+
+    def _check(self, length: int) -> None:
+        if length > self.max_length:
+            raise ValueError(
+                f"{length} tokens were read; the model has positions for {self.max_length}."
+            )
 
     def _place(self, x: Tensor, positions: Tensor) -> Tensor:
         if self.concatenated:

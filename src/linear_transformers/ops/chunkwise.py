@@ -55,7 +55,10 @@ def chunkwise(
         weights = (q @ k.transpose(-1, -2)).tril()
         weighted_sum = weights @ v + q @ kv_before
         total_weight = weights.sum(-1) + (q @ k_before.unsqueeze(-1)).squeeze(-1)
-        outputs = _join(normalize(weighted_sum, total_weight, eps=eps), length)
+        # Cut to length before dividing: padding has no weight, and 0/0 would reach the gradients.
+        outputs = normalize(
+            _join(weighted_sum, length), _join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
+        )
     return outputs.to(dtype), LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
 
 

@@ -1,11 +1,13 @@
 """Composition in one place: attention goes into the model, the model into the task."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from hydra.errors import InstantiationException
-from hydra.utils import instantiate
+from hydra.utils import get_class, instantiate
 from lightning import Callback, Trainer
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
@@ -13,20 +15,29 @@ from linear_transformers.attention import AttentionFactory
 from linear_transformers.data import ImageDataModule, ImageShape
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.runtime.checkpoint import AtomicCheckpoints, ConfigInCheckpoint
+from linear_transformers.runtime.checkpoint import AtomicCheckpoints, RunInCheckpoint
+from linear_transformers.runtime.complaints import first_line
 from linear_transformers.runtime.metrics import MetricsFile
+from linear_transformers.runtime.randomness import StepSeed
 from linear_transformers.runtime.runs import Run
 from linear_transformers.tasks import ImageGeneration
 
 
 def make(node: DictConfig, **parts: Any) -> Any:
-    """Instantiate one validated node; its own errors come out as they were raised."""
+    """Instantiate one validated node.
+
+    Raises:
+        ValueError: Its class refuses the values it is given.
+    """
     try:
         return instantiate(node, _recursive_=False, _convert_="all", **parts)
     except InstantiationException as error:
-        if error.__cause__ is None:
+        cause = error.__cause__
+        if not isinstance(cause, ValueError | MisconfigurationException):
             raise
-        raise error.__cause__ from None
+        name = node["_target_"].rsplit(".", 1)[1]
+        ours = node["_target_"].startswith("linear_transformers.")
+        raise ValueError(str(cause) if ours else f"{name}: {first_line(cause)}.") from cause
 
 
 def build_data(cfg: DictConfig) -> ImageDataModule:
@@ -35,7 +46,12 @@ def build_data(cfg: DictConfig) -> ImageDataModule:
 
 def build_attention(model: DictConfig) -> AttentionFactory:
     """What makes the attention of each layer, with its feature map where it takes one."""
-    if model.feature_map is None:
+    attention = model.attention["_target_"]
+    takes_one = "feature_map" in signature(get_class(attention)).parameters
+    if takes_one != (model.feature_map is not None):
+        found, wanted = ("none", "needs one") if takes_one else ("one", "takes none")
+        raise ValueError(f"model.feature_map has {found}, but {attention} {wanted}.")
+    if not takes_one:
         return make(model.attention)
     return make(model.attention, feature_map=make(model.feature_map))
 
@@ -56,22 +72,33 @@ def build_model(
 
 
 def build_task(cfg: DictConfig, shape: ImageShape) -> ImageGeneration:
+    """The model with its loss, metrics and optimizer.
+
+    Raises:
+        ValueError: A part refuses the values it is given.
+    """
     model, distribution = build_model(cfg, shape)
+    optimizer = make(cfg.optimizer)
+    try:
+        optimizer(model.parameters())  # a factory complains only when it is called
+    except ValueError as error:
+        raise ValueError(f"optimizer: {first_line(error)}.") from error
     return make(
         _without(cfg.task, "distribution"),
         model=model,
         distribution=distribution,
-        optimizer=make(cfg.optimizer),
+        optimizer=optimizer,
         scheduler=make(cfg.scheduler),
     )
 
 
 def build_trainer(cfg: DictConfig, run: Run, shape: ImageShape) -> Trainer:
     """Lightning's trainer with this run's files, callbacks and loggers."""
-    callbacks: list[Callback] = [ConfigInCheckpoint(cfg, shape)]
-    for node in cfg.callbacks.values():
+    callbacks: list[Callback] = [RunInCheckpoint(cfg, shape, run), StepSeed(cfg.seed)]
+    for name, node in cfg.callbacks.items():
+        file = {"dirpath": str(run.checkpoints), "filename": name, "enable_version_counter": False}
         saves = node["_target_"].endswith("ModelCheckpoint")
-        callbacks.append(make(node, **({"dirpath": str(run.checkpoints)} if saves else {})))
+        callbacks.append(make(node, **(file if saves else {})))
     loggers: list[Logger] = [MetricsFile(run.metrics)]
     loggers += [make(node, save_dir=str(run.path), name="csv") for node in cfg.logger.values()]
     return make(

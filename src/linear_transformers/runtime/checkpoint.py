@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from lightning.fabric.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
 from linear_transformers.data import ImageShape
+from linear_transformers.runtime.complaints import first_line
+from linear_transformers.runtime.runs import Run
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
@@ -38,23 +41,42 @@ class AtomicCheckpoints(TorchCheckpointIO):
             ) from error
 
     def load_checkpoint(
-        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        return load_checkpoint(Path(path), map_location=map_location)
+        # "cpu" by default: a GPU's checkpoint must load where there is none, and on several
+        # GPUs not all copies on the first. Lightning moves what it restores.
+        return load_checkpoint(Path(path), map_location=map_location or "cpu")
 
 
-class ConfigInCheckpoint(Callback):
-    """Puts the resolved configuration and the images' shape into each checkpoint, as plain data."""
+class RunInCheckpoint(Callback):
+    """Puts the resolved configuration and the images' shape into each checkpoint, as plain data,
+    and lets a run that was moved find its own best checkpoint again."""
 
-    def __init__(self, cfg: DictConfig, shape: ImageShape):
+    def __init__(self, cfg: DictConfig, shape: ImageShape, run: Run):
         self.config = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         self.shape = shape
+        self.run = run
 
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint["config"] = self.config
         checkpoint["image_shape"] = self.shape._asdict()
+
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        # Lightning forgets which checkpoint was best when the directory has another path.
+        for state in checkpoint["callbacks"].values():
+            before = state.get("dirpath")
+            if before is None or Path(before).parent.name != self.run.path.name:
+                continue
+            here = str(self.run.checkpoints)
+            for name, value in state.items():
+                if isinstance(value, str):
+                    state[name] = value.replace(before, here)
+            best = state["best_k_models"]
+            state["best_k_models"] = {path.replace(before, here): best[path] for path in best}
 
 
 def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
@@ -68,7 +90,7 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()  # torch itself would load flipped bits silently
-    except (zipfile.BadZipFile, OSError, EOFError) as error:
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
         raise ValueError(
             f"{path} is not a checkpoint, or only a part of one ({error}; "
             f"{path.stat().st_size} bytes). Give another file, or another run."
@@ -82,15 +104,26 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError) as error:
         raise ValueError(
-            f"{path} holds more than plain data and tensors, so it was not made by this "
-            f"project and is not loaded ({str(error).splitlines()[0]})."
+            f"{path} is not a checkpoint of plain data and tensors, so it was not made by "
+            f"this project and is not loaded ({first_line(error)})."
         ) from error
-    if not isinstance(checkpoint, dict) or not {"config", "image_shape"} <= checkpoint.keys():
+    if not _is_ours(checkpoint):
         raise ValueError(
-            f"{path} is not a checkpoint of this project: it has no config in it. "
-            "Give one from a run's checkpoints/ folder."
+            f"{path} is not a checkpoint of this project: it lacks config, image_shape or "
+            "state_dict. Give one from a run's checkpoints/ folder."
         )
     return checkpoint
+
+
+def _is_ours(checkpoint: Any) -> bool:
+    match checkpoint:
+        case {"config": {"model": dict()}, "image_shape": dict(shape), "state_dict": dict(weights)}:
+            return (
+                shape.keys() == set(ImageShape._fields)
+                and all(isinstance(size, int) and size > 0 for size in shape.values())
+                and all(isinstance(weight, torch.Tensor) for weight in weights.values())
+            )
+    return False
 
 
 def file_hash(path: Path) -> str:

@@ -9,15 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra.errors import ConfigCompositionException, HydraException, MissingConfigException
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 import linear_transformers
-from linear_transformers.runtime.validation import nearest, unknown_key, validated
+from linear_transformers.runtime.complaints import about_composition, choices
+from linear_transformers.runtime.validation import validated
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 OUR_CODE = str(Path(linear_transformers.__file__).parent)
+
+
+class JobFailedError(Exception):
+    """A job of a sweep could not go on, and has said why."""
 
 
 def command(
@@ -27,26 +34,54 @@ def command(
 
     Args:
         script: `__file__` of the program: `conf/` lies beside it, the primary config in it
-            has the program's name, and relative paths in the config start there.
+            has the program's name, and ${project:} in configs means that folder.
         schema: Type of the primary config.
         usage: Printed by `--help`, above the choices of `groups`.
         groups: Config groups whose choices `--help` lists.
     """
     path = Path(script).resolve()
     conf = path.parent / "conf"
+    keys = {field.name for field in fields(schema)}
+    wants_traceback = os.environ.get(TRACEBACK) == "1"
 
     def decorate(job: Callable[[DictConfig], Any]) -> Callable[[], None]:
+        composed = False
+
         def task(cfg: DictConfig) -> Any:
-            with _explained(conf, schema):
-                return job(validated(cfg, schema))
+            nonlocal composed
+            composed = True
+            try:
+                with _traceback("1" if wants_traceback else None):  # for processes it starts
+                    return job(validated(cfg, schema))
+            except (ValueError, OSError) as error:
+                message = _for_people(error)
+                if wants_traceback or message is None:
+                    raise
+            if HydraConfig.get().mode == RunMode.RUN:
+                sys.exit(f"error: {message}")
+            print(f"error: {message}", file=sys.stderr)
+            raise JobFailedError  # an exit would end the sweep
 
         def main() -> None:
+            nonlocal composed
+            composed = False
             if {"-h", "--help"} & set(sys.argv[1:]):
                 print(_help(usage, conf, groups))
                 return
             register_project(path.parent)
-            with _explained(conf, schema), _raised_by_hydra():
-                hydra.main(version_base="1.3", config_path=str(conf), config_name=path.stem)(task)()
+            run = hydra.main(version_base="1.3", config_path=str(conf), config_name=path.stem)
+            try:
+                with _traceback("1"):  # Hydra raises what it would print
+                    run(task)()
+            except JobFailedError:
+                sys.exit(1)
+            except (HydraException, OmegaConfBaseException, ValueError) as error:
+                if wants_traceback or composed:
+                    raise
+                message = about_composition(error, conf, groups, keys)
+            else:
+                return
+            sys.exit(f"error: {message}")
 
         return main
 
@@ -59,80 +94,32 @@ def register_project(folder: Path) -> None:
 
 
 def _help(usage: str, conf: Path, groups: tuple[str, ...]) -> str:
-    choices = [f"  {group:<20} {', '.join(_choices(conf, group))}" for group in groups]
-    return "\n".join([usage.strip(), "", *choices]).rstrip()
-
-
-def _choices(conf: Path, group: str) -> list[str]:
-    """The choices of a group. Only experiments are sorted into folders; others are groups."""
-    folder = conf / group
-    files = folder.rglob("*.yaml") if group == "experiment" else folder.glob("*.yaml")
-    return sorted(str(file.relative_to(folder).with_suffix("")) for file in files)
+    lines = [f"  {group:<20} {', '.join(choices(conf, group))}" for group in groups]
+    return "\n".join([usage.strip(), "", *lines]).rstrip()
 
 
 @contextmanager
-def _raised_by_hydra() -> Iterator[None]:
-    """Have Hydra raise what it would print, so that `_explained` says it in one line."""
-    before = os.environ.get(TRACEBACK)
-    os.environ[TRACEBACK] = "1"
+def _traceback(value: str | None) -> Iterator[None]:
+    """Set Hydra's switch for a while."""
+    before = os.environ.pop(TRACEBACK, None)
+    if value is not None:
+        os.environ[TRACEBACK] = value
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[TRACEBACK]
-        else:
+        os.environ.pop(TRACEBACK, None)
+        if before is not None:
             os.environ[TRACEBACK] = before
 
 
-@contextmanager
-def _explained(conf: Path, schema: type) -> Iterator[None]:
-    """Turn what a user can mend into one line and exit code 1; let our own bugs show."""
-    try:
-        yield
-    except (HydraException, OmegaConfBaseException) as error:
-        message = _about_composition(error, conf, schema)
-        if _wants_traceback():
-            raise
-    except ValueError as error:
-        if _wants_traceback() or not _raised_by_us(error):
-            raise
-        message = str(error)
-    else:
-        return
-    sys.exit(f"error: {message}")
-
-
-def _wants_traceback() -> bool:
-    # Read from the process's start: `_raised_by_hydra` sets the variable for Hydra's sake.
-    return _STARTED_WITH_TRACEBACK
-
-
-_STARTED_WITH_TRACEBACK = os.environ.get(TRACEBACK) == "1"
-
-
-def _raised_by_us(error: BaseException) -> bool:
-    """Whether the innermost frame is this package's: a ValueError of torch's is a bug of ours."""
+def _for_people(error: ValueError | OSError) -> str | None:
+    """The one line that an error is to a user, or None where it is a bug of ours."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}." if error.filename else None
     traceback = error.__traceback__
     assert traceback is not None
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
-    return traceback.tb_frame.f_code.co_filename.startswith(OUR_CODE)
-
-
-def _about_composition(error: Exception, conf: Path, schema: type) -> str:
-    if isinstance(error, MissingConfigException) and error.options is not None:
-        group, _, name = str(error.missing_cfg_file).rpartition("/")
-        return f"{group}={name} is not a choice. {nearest(name, map(str, error.options))}"
-    first = str(error).splitlines()[0]
-    if not isinstance(error, ConfigCompositionException) or "'" not in first:
-        return " ".join(str(error).split())
-    key, cause = first.split("'")[1], error.__cause__
-    if isinstance(cause, OmegaConfBaseException):
-        siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else ()
-        if cause.key in siblings:
-            return f"{key}: {str(cause).splitlines()[0]}"
-        return unknown_key(key, map(str, siblings))
-    if (conf / key).is_dir():
-        return f"{key} is not part of this configuration: what was chosen above it has none."
-    groups = (path.name for path in conf.iterdir())
-    return unknown_key(key, {*groups, *(field.name for field in fields(schema))})
+    # We write for people; a ValueError of torch's, say, that we did not foresee is a bug.
+    ours = traceback.tb_frame.f_code.co_filename.startswith(OUR_CODE)
+    return str(error) if ours else None

@@ -1,10 +1,9 @@
 """What a run costs: tokens a second, gradient norm, peak memory."""
 
-import math
 import resource
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from lightning import Callback, LightningModule, Trainer
@@ -17,18 +16,18 @@ class Performance(Callback):
     def __init__(self) -> None:
         self.tokens = 0
         self.since = 0.0
+        self.step = 0
+        self.loss: torch.Tensor | None = None
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        # What happened between epochs, validation say, is not training.
-        self.tokens, self.since = 0, time.perf_counter()
+        self._restart(trainer)
 
     def on_before_optimizer_step(
         self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer
     ) -> None:
-        if self._logs(trainer):
+        if self._due(trainer, trainer.global_step + 1):
             gradients = [p.grad for p in pl_module.parameters() if p.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients)
-            pl_module.log("train/gradient_norm", norm)
+            pl_module.log("train/gradient_norm", torch.nn.utils.get_total_norm(gradients))
 
     def on_train_batch_end(
         self,
@@ -39,22 +38,50 @@ class Performance(Callback):
         batch_idx: int,
     ) -> None:
         self.tokens += batch.numel() * trainer.world_size
-        if not self._logs(trainer):
+        self.loss = outputs["loss"]
+        # With accumulated gradients most batches are no step.
+        if trainer.global_step == self.step or not self._due(trainer, trainer.global_step):
             return
-        loss = outputs["loss"].item()  # waits for the device: the time below is honest
-        if not math.isfinite(loss):
-            raise ValueError(
-                f"The loss is {loss} at step {trainer.global_step}. Try a smaller optimizer.lr, "
-                "trainer.gradient_clip_val=1, or debug=anomaly to see where it arises; the "
-                f"last good checkpoint is in {trainer.default_root_dir}/checkpoints."
-            )
-        now = time.perf_counter()
-        pl_module.log("perf/tokens_per_second", self.tokens / (now - self.since))
-        pl_module.log("perf/peak_memory_gb", peak_memory(pl_module.device) / 1e9)
-        self.tokens, self.since = 0, now
+        self._check_loss(trainer)  # waits for the device: the time below is honest
+        seconds = time.perf_counter() - self.since
+        figures = {
+            "perf/tokens_per_second": self.tokens / seconds,
+            "perf/peak_memory_gb": peak_memory(pl_module.device) / 1e9,
+        }
+        for logger in trainer.loggers:
+            logger.log_metrics(figures, step=trainer.global_step - 1)
+        self._restart(trainer)
 
-    def _logs(self, trainer: Trainer) -> bool:
-        return (trainer.global_step + 1) % trainer.log_every_n_steps == 0  # pyright: ignore
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_loss(trainer)  # before anything is saved
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        for name, value in trainer.callback_metrics.items():
+            if name.startswith("val/") and not value.isfinite():
+                self._stop(trainer, name)
+        self._restart(trainer)  # validation is not training
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._check_loss(trainer)  # before anything is saved
+
+    def _restart(self, trainer: Trainer) -> None:
+        self.tokens, self.since, self.step = 0, time.perf_counter(), trainer.global_step
+
+    def _due(self, trainer: Trainer, step: int) -> bool:
+        return step % max(1, trainer.log_every_n_steps) == 0  # pyright: ignore
+
+    def _check_loss(self, trainer: Trainer) -> None:
+        good = self.loss is None or bool(self.loss.isfinite())
+        # All devices stop, or none: one alone would leave the others waiting.
+        if not trainer.strategy.reduce_boolean_decision(good, all=True):
+            self._stop(trainer, "train/loss")
+
+    def _stop(self, trainer: Trainer, name: str) -> NoReturn:
+        raise ValueError(
+            f"{name} is not a finite number at step {trainer.global_step}. Try a smaller "
+            "optimizer.lr, or debug=anomaly to see where it arises. The checkpoints in "
+            f"{trainer.default_root_dir}/checkpoints are of earlier steps."
+        )
 
 
 def peak_memory(device: torch.device) -> int:

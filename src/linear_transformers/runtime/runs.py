@@ -1,5 +1,6 @@
 """A run's directory: runs/<run_id>/ with config.yaml, metrics.jsonl, checkpoints/, samples/."""
 
+import itertools
 import os
 import re
 import tempfile
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from lightning.pytorch.utilities import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 
 # Lightning starts further processes with this process's environment: they join the same run.
@@ -18,10 +20,6 @@ class Run:
     """Where the files of one run are."""
 
     path: Path
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
 
     @property
     def metrics(self) -> Path:
@@ -50,8 +48,8 @@ class Run:
         )
 
 
-def open_run(cfg: DictConfig, label: str) -> Run:
-    """Make the run's directory and write its configuration.
+def claim_run(cfg: DictConfig, label: str) -> Run:
+    """Make the run's directory, empty, so that no other job can take it.
 
     Args:
         cfg: The run's configuration; `run_id` names the directory, null makes a name of
@@ -59,39 +57,105 @@ def open_run(cfg: DictConfig, label: str) -> Run:
         label: What the run is, for its name.
 
     Raises:
-        ValueError: `run_id` is not a plain name, is taken by a run that this one does not
-            continue, or the directory cannot be written.
+        ValueError: `run_id` is not a plain name, or is taken by a run that this one does
+            not continue; or the directory cannot be made.
     """
-    joined = os.environ.get(RUN_ID)
-    if joined is not None:
-        return Run(Path(cfg.paths.runs) / joined)
+    runs = Path(cfg.paths.runs)
+    if _joins():
+        return Run(runs / _joined_id(cfg))
     run_id = cfg.run_id or f"{label}-{datetime.now():%Y%m%d-%H%M%S}"
     if not re.fullmatch(r"\w[\w.-]*", run_id):
         raise ValueError(
             f"run_id={run_id} is not a plain name. Use letters, digits, '.', '_' and '-'."
         )
-    run = Run(Path(cfg.paths.runs) / run_id)
-    if not _continues(cfg, run):
-        run = _fresh(run, named=cfg.run_id is not None)
+    run = Run(runs / run_id)
+    if _continues(cfg, run):
+        return run
+    try:
+        return Run(claim_folder(run.path, numbered=cfg.run_id is None))
+    except FileExistsError as error:
+        raise ValueError(
+            f"run_id={run_id} exists already, in {run.path}. Choose another name, or "
+            f"continue that run with ckpt_path={run_id}."
+        ) from error
+    except OSError as error:
+        raise _unwritable(run, error) from error
+
+
+def claim_folder(path: Path, *, numbered: bool) -> Path:
+    """Make a new folder: `path`, or where that is taken and `numbered`, path-2, path-3, ...
+
+    Raises:
+        FileExistsError: The path is taken, and not to be numbered.
+        OSError: It cannot be made.
+    """
+    claimed = path
+    for count in itertools.count(2):
+        try:
+            claimed.mkdir(parents=True)
+        except FileExistsError:
+            if not numbered:
+                raise
+            claimed = path.with_name(f"{path.name}-{count}")
+        else:
+            break
+    return claimed
+
+
+def open_run(run: Run, cfg: DictConfig) -> None:
+    """Write the run's configuration; processes that are started from now on join the run.
+
+    Raises:
+        ValueError: The directory cannot be written.
+    """
+    if _joins():
+        return
     try:
         for folder in (run.checkpoints, run.samples):
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
-        if not run.config.exists():
-            OmegaConf.save(cfg, run.config)
+        earlier = len(list(run.path.glob("config*.yaml")))
+        # A continued run keeps what it was started with, and says what it goes on with.
+        name = f"config-{earlier + 1}.yaml" if earlier else "config.yaml"
+        OmegaConf.save(cfg, run.path / name)
     except OSError as error:
-        raise ValueError(
-            f"The run's directory {run.path} cannot be written ({error.strerror}). "
-            "Choose another place with paths.runs=DIR."
-        ) from error
+        raise _unwritable(run, error) from error
     os.environ[RUN_ID] = run.path.name
-    return run
 
 
-def close_run() -> None:
-    """Let the next job of this process make a run of its own."""
-    os.environ.pop(RUN_ID, None)
+def close_run(run: Run) -> None:
+    """Let the next job of this process make a run of its own; leave no empty directory."""
+    if _rank() == 0:
+        os.environ.pop(RUN_ID, None)
+        if run.path.is_dir() and not any(run.path.iterdir()):
+            run.path.rmdir()
+
+
+def _joins() -> bool:
+    """Whether another process has made the run's directory, or will."""
+    return RUN_ID in os.environ or _rank() != 0
+
+
+def _rank() -> int:
+    return rank_zero_only.rank  # pyright: ignore[reportFunctionMemberAccess]
+
+
+def _joined_id(cfg: DictConfig) -> str:
+    run_id = os.environ.get(RUN_ID, cfg.run_id)
+    if run_id is None:
+        raise ValueError(
+            "Several processes were started from outside, and each would make a run of its "
+            "own. Give them one name: run_id=NAME."
+        )
+    return run_id
+
+
+def _unwritable(run: Run, error: OSError) -> ValueError:
+    return ValueError(
+        f"The run's directory {run.path} cannot be written ({error.strerror}). "
+        "Choose another place with paths.runs=DIR."
+    )
 
 
 def _continues(cfg: DictConfig, run: Run) -> bool:
@@ -103,16 +167,6 @@ def _continues(cfg: DictConfig, run: Run) -> bool:
     )
 
 
-def _fresh(run: Run, *, named: bool) -> Run:
-    """A directory that does not exist yet: under the given name, or one close to a made name."""
-    if not run.path.exists():
-        return run
-    if named:
-        raise ValueError(
-            f"run_id={run.path.name} exists already, in {run.path}. Choose another name, or "
-            f"continue that run with ckpt_path={run.path.name}."
-        )
-    count = 2
-    while (path := run.path.with_name(f"{run.path.name}-{count}")).exists():
-        count += 1
-    return Run(path)
+def shown(path: Path) -> Path:
+    """A path as one would type it here: relative where it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -19,12 +19,14 @@ from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.runtime.build import build_data, build_model, checkpoint_path
 from linear_transformers.runtime.checkpoint import file_hash, load_checkpoint
 from linear_transformers.runtime.pictures import save_grid, save_images, to_rgb, with_hidden_rows
+from linear_transformers.runtime.runs import claim_folder, shown
 from linear_transformers.runtime.schema import TrainJob
 from linear_transformers.runtime.validation import validated
 from linear_transformers.sampling import complete, largest_step_difference, uniform_noise
 
 # float32 rounding through a deep stack; a wrong recurrence is off by far more.
 STEP_TOLERANCE = 1e-3
+GRID_COLUMNS = 16
 MODES = ("complete", "generate")
 
 
@@ -61,7 +63,7 @@ def sample(cfg: DictConfig) -> None:
         raise ValueError(f"rows={rows} was asked for; the images have {shape.height} rows.")
     needs_images = cfg.mode == "complete" or cfg.check
     originals = _test_images(trained, cfg.n, cfg.data_root) if needs_images else None
-    out = _output_folder(cfg.out, trained.path)
+    out = _output_folder(cfg.out, trained.path, f"{cfg.mode}-seed{cfg.seed}")
 
     record: dict[str, Any] = {"checkpoint": str(trained.path), "sha256": file_hash(trained.path)}
     if cfg.check:
@@ -78,7 +80,8 @@ def sample(cfg: DictConfig) -> None:
         seed=cfg.seed,
         temperature=cfg.temperature,
     )
-    write_samples(drawn.images, originals if cfg.mode == "complete" else None, shape, rows, out)
+    completed = originals if cfg.mode == "complete" else None
+    grid = write_samples(drawn.images, completed, shape, rows, out)
     record |= {
         "mode": cfg.mode,
         "rows_given": rows,
@@ -93,8 +96,8 @@ def sample(cfg: DictConfig) -> None:
     }
     (out / "samples.json").write_text(json.dumps(record, indent=2) + "\n")
     print(f"{cfg.n} images, {drawn.images_per_second:.2f} a second, {drawn.seconds:.1f} s in all")
-    print(f"grid     {out / 'grid.png'}")
-    print(f"record   {out / 'samples.json'}")
+    print(f"grid     {shown(grid)}")
+    print(f"record   {shown(out / 'samples.json')}")
 
 
 def load_trained(path: Path, device: str = "auto") -> Trained:
@@ -105,13 +108,20 @@ def load_trained(path: Path, device: str = "auto") -> Trained:
             such device.
     """
     checkpoint = load_checkpoint(path)
-    config = validated(DictConfig(checkpoint["config"]), TrainJob)
     shape = ImageShape(**checkpoint["image_shape"])
-    model, distribution = build_model(config, shape)
     weights = {
         name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()
     }
-    model.load_state_dict(weights)
+    if "${" in json.dumps(checkpoint["config"]):  # data, never expressions to evaluate here
+        raise ValueError(f"The config in {path} holds an interpolation: it was tampered with.")
+    try:
+        config = validated(DictConfig(checkpoint["config"]), TrainJob)
+        model, distribution = build_model(config, shape)
+        model.load_state_dict(weights)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
+        ) from error
     return Trained(path, config, shape, model.to(_device(device)).eval(), distribution)
 
 
@@ -150,23 +160,19 @@ def draw(
 
 def write_samples(
     images: Images, originals: Images | None, shape: ImageShape, rows: int, out: Path
-) -> None:
-    """The images, and a grid of them: given / completed / original where there were originals."""
+) -> Path:
+    """Write the images and a grid of them: given / completed / original. Returns the grid."""
     pixels = to_rgb(images, shape)
     save_images(pixels, out)
-    shown = slice(0, 16)
     if originals is None:
-        save_grid({"generated": pixels[shown]}, out / "grid.png")
-        return
-    original = to_rgb(originals, shape)
-    save_grid(
-        {
-            "given": with_hidden_rows(original, rows)[shown],
-            "completed": pixels[shown],
-            "original": original[shown],
-        },
-        out / "grid.png",
-    )
+        tiles = {"generated": pixels}
+    else:
+        original = to_rgb(originals, shape)
+        given = with_hidden_rows(original, rows)
+        tiles = {"given": given, "completed": pixels, "original": original}
+    grid = out / "grid.png"
+    save_grid({label: row[:GRID_COLUMNS] for label, row in tiles.items()}, grid)
+    return grid
 
 
 def _check(cfg: DictConfig) -> None:
@@ -189,6 +195,11 @@ def _test_images(trained: Trained, count: int, data_root: str | None) -> Images:
             )
         config.data.root = data_root
     data: ImageDataModule = build_data(config)
+    if data.shape != trained.shape:
+        raise ValueError(
+            f"The data hold images of {data.shape}, the checkpoint is of {trained.shape}. "
+            "Give it the images it was trained on."
+        )
     images = data.splits.test
     if count > len(images):
         raise ValueError(f"n={count} was asked for; there are {len(images)} test images.")
@@ -222,19 +233,18 @@ def _device(name: str) -> torch.device:
         ) from error
 
 
-def _output_folder(out: str | None, checkpoint: Path) -> Path:
-    """A folder for this job alone: the one asked for, or the next number in the run's samples."""
+def _output_folder(out: str | None, checkpoint: Path, label: str) -> Path:
+    """A folder for this job alone: the one asked for, or a new one in the run's samples."""
     if out is not None:
         folder = Path(out)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise ValueError(f"out={out} exists and is not empty. Choose another folder.")
     else:
         beside = checkpoint.parent
-        samples = (beside.parent if beside.name == "checkpoints" else beside) / "samples"
-        count = 1
-        while (folder := samples / f"{count:03d}").exists():
-            count += 1
+        folder = (beside.parent if beside.name == "checkpoints" else beside) / "samples" / label
     try:
+        if out is None:
+            return claim_folder(folder, numbered=True)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(

@@ -7,7 +7,12 @@ own selectable, add it here and give it a file in `conf/`. No torch in this modu
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Optional, Union
+
+from omegaconf import MISSING
+
+# A configuration of one class or function: `_target_` and its arguments.
+Node = dict[str, Any]
 
 
 @dataclass
@@ -29,14 +34,14 @@ class TrainJob:
     compile: bool
     matmul_precision: str
     paths: Paths
-    model: Any
-    data: Any
-    task: Any
-    optimizer: Any
-    scheduler: Any
-    trainer: Any
-    callbacks: dict[str, Any]
-    logger: dict[str, Any]
+    model: Node
+    data: Node
+    task: Node
+    optimizer: Node
+    scheduler: Node
+    trainer: Node
+    callbacks: dict[str, Node]
+    logger: dict[str, Node]
 
 
 @dataclass
@@ -83,8 +88,8 @@ class SoftmaxAttention(Factory):
 
 @dataclass
 class Transformer(Target):
-    attention: Any = None
-    feature_map: Any = None
+    attention: Node = MISSING
+    feature_map: Optional[Node] = None
     num_layers: int = 8
     num_heads: int = 8
     model_dim: int = 256
@@ -104,14 +109,14 @@ class LogisticMixture(Factory):
 
 @dataclass
 class ImageGeneration(Target):
-    distribution: Any = None
+    distribution: Node = MISSING
 
 
 @dataclass
 class Images(Target):
     batch_size: int = 16
     seed: int = 0
-    num_workers: int = 0
+    num_train: Optional[int] = None
 
 
 @dataclass
@@ -170,40 +175,36 @@ class Trainer(Target):
     """The options of Lightning's trainer that this project has a use for."""
 
     accelerator: str = "auto"
-    devices: Any = 1
+    devices: Union[int, str] = 1
     num_nodes: int = 1
     strategy: str = "auto"
-    precision: Any = None
+    precision: Optional[Union[int, str]] = None
     max_epochs: Optional[int] = None
     max_steps: int = -1
     max_time: Optional[str] = None
     accumulate_grad_batches: int = 1
     gradient_clip_val: Optional[float] = None
     check_val_every_n_epoch: Optional[int] = 1
-    val_check_interval: Any = None
-    limit_train_batches: Any = None
-    limit_val_batches: Any = None
-    limit_test_batches: Any = None
+    val_check_interval: Optional[Union[int, float]] = None
+    limit_train_batches: Optional[Union[int, float]] = None
+    limit_val_batches: Optional[Union[int, float]] = None
+    limit_test_batches: Optional[Union[int, float]] = None
     num_sanity_val_steps: int = 0
-    overfit_batches: Any = 0.0
     log_every_n_steps: int = 10
-    deterministic: Any = None
+    deterministic: Optional[Union[bool, str]] = None
     benchmark: Optional[bool] = None
     detect_anomaly: bool = False
-    profiler: Optional[str] = None
-    fast_dev_run: Any = False
 
 
 @dataclass
 class ModelCheckpoint(Target):
-    filename: str = "best"
+    """Keeps one file, named as the callback: `Run.best_checkpoint` looks for best and last."""
+
     monitor: Optional[str] = None
     mode: str = "min"
-    save_top_k: int = 1
     every_n_train_steps: Optional[int] = None
     every_n_epochs: Optional[int] = None
     save_on_train_epoch_end: Optional[bool] = None
-    enable_version_counter: bool = False
 
 
 @dataclass

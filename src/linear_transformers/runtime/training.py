@@ -4,11 +4,14 @@ import logging
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from lightning import Trainer, seed_everything
-from omegaconf import DictConfig
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
@@ -21,77 +24,139 @@ from linear_transformers.runtime.build import (
     checkpoint_path,
 )
 from linear_transformers.runtime.checkpoint import load_checkpoint
-from linear_transformers.runtime.metrics import MetricsFile
-from linear_transformers.runtime.runs import Run, close_run, open_run
+from linear_transformers.runtime.complaints import first_line
+from linear_transformers.runtime.runs import Run, claim_run, close_run, open_run, shown
 from linear_transformers.runtime.sampling import draw, write_samples
 from linear_transformers.tasks import ImageGeneration
 
 NUM_SAMPLES = 8
+# What a continued run may change: the model computes the same function of its weights.
+FREE_TO_CHANGE = {
+    "model.dropout",
+    "model.activation_checkpointing",
+    "model.attention.chunk_size",
+}
+MATMUL_PRECISIONS = ("highest", "high", "medium")
 
 
 def train(cfg: DictConfig) -> float | None:
-    """Run one job. Returns the test figure, which Hydra's sweepers minimise."""
+    """Run one job. Returns the test figure, which Hydra's sweepers minimise.
+
+    Everything that can be refused is refused before the run's directory is made.
+    """
     _quiet()
-    choices = HydraConfig.get().runtime.choices
+    _check(cfg)
     torch.set_float32_matmul_precision(cfg.matmul_precision)
     seed_everything(cfg.seed, workers=True, verbose=False)
     data = build_data(cfg)
     task = build_task(cfg, data.shape)
-    resume = None
-    if cfg.ckpt_path is not None:
-        resume = _resumable(cfg, task)
-    elif not cfg.train and cfg.test:
-        raise ValueError("train=false test=true tests a checkpoint: give ckpt_path=RUN_OR_FILE.")
-    run = open_run(cfg, label=f"{choices['data']}-{choices['model']}")
+    resume = None if cfg.ckpt_path is None else _resumable(cfg, data, task)
+    hydra = HydraConfig.get()
+    run = claim_run(cfg, label=f"{hydra.runtime.choices['data']}-{hydra.runtime.choices['model']}")
     try:
-        return _run(cfg, run, data, task, resume)
+        trainer = build_trainer(cfg, run, data.shape)
+        if hydra.mode == RunMode.MULTIRUN and trainer.world_size > 1:
+            raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
+        if trainer.is_global_zero:
+            data.prepare_data()
+            data.check_sizes(trainer.world_size)
+        open_run(run, cfg)
+        return _run(cfg, run, data, task, trainer, resume)
+    except MisconfigurationException as error:
+        raise ValueError(f"Trainer: {first_line(error)}.") from error
     finally:
-        close_run()
+        close_run(run)
 
 
 def _run(
-    cfg: DictConfig, run: Run, data: ImageDataModule, task: ImageGeneration, resume: Path | None
+    cfg: DictConfig,
+    run: Run,
+    data: ImageDataModule,
+    task: ImageGeneration,
+    trainer: Trainer,
+    resume: Path | None,
 ) -> float | None:
-    trainer = build_trainer(cfg, run, data.shape)
     if trainer.is_global_zero:
         _announce(run, data, task, trainer)
     if cfg.compile:
         task.model.compile()
     if cfg.train:
-        trainer.fit(task, data, ckpt_path=str(resume) if resume else None)
-        if trainer.interrupted:
-            sys.exit(130)
+        _fit(trainer, run, data, task, resume)
     if not cfg.test:
         return None
     tested = run.best_checkpoint() if cfg.train else resume
-    assert tested is not None  # _resumable was asked for one
+    assert tested is not None  # _check asked for one
     task.load_state_dict(load_checkpoint(tested)["state_dict"])
     figure = trainer.test(task, data, verbose=False)[0]["test/bits_per_dim"]
     if trainer.is_global_zero:
-        _finish(run, data, task, trainer, figure, tested)
+        grid = _complete(run, data, task)
+        _report(run, data, task, trainer, figure)
+        print(f"samples  {shown(grid)}")
+        print(f"next     uv run sample.py ckpt={shown(run.path if cfg.train else tested)}")
     return figure
 
 
-def _resumable(cfg: DictConfig, task: ImageGeneration) -> Path:
-    """The checkpoint to continue from, once it is known to fit the model."""
-    path = Path(cfg.ckpt_path)
-    run = path if path.is_dir() else Path(cfg.paths.runs) / path
-    last = run / "checkpoints" / "last.ckpt"
-    path = last if cfg.train and last.is_file() else checkpoint_path(cfg.ckpt_path, run.parent)
-    saved = load_checkpoint(path)
-    for name, value in saved["config"]["model"].items():
-        if value != cfg.model.get(name):
-            raise ValueError(
-                f"The checkpoint {path} was made with model.{name}={value}, this run has "
-                f"model.{name}={cfg.model.get(name)}. Give it the same model."
-            )
-    shapes = {name: tuple(value.shape) for name, value in saved["state_dict"].items()}
-    if shapes != {name: tuple(value.shape) for name, value in task.state_dict().items()}:
+def _fit(
+    trainer: Trainer, run: Run, data: ImageDataModule, task: ImageGeneration, resume: Path | None
+) -> None:
+    """Train. A run that is stopped from outside says how it goes on, and exits as stopped."""
+    try:
+        trainer.fit(task, data, ckpt_path=str(resume) if resume else None)
+    except SystemExit:  # Lightning's end for Ctrl-C, and for SIGTERM with code 0
+        if trainer.is_global_zero:
+            name = run.path.name
+            print(f"stopped at step {trainer.global_step}", file=sys.stderr)
+            print(f"next     the same command with run_id={name} ckpt_path={name}", file=sys.stderr)
+        sys.exit(143 if trainer.received_sigterm else 130)
+
+
+def _check(cfg: DictConfig) -> None:
+    if cfg.seed < 0:
+        raise ValueError(f"seed={cfg.seed} was asked for; it must be 0 or above.")
+    if cfg.matmul_precision not in MATMUL_PRECISIONS:
         raise ValueError(
-            f"The checkpoint {path} was made for other images or another distribution: "
-            f"{saved['image_shape']}. Give it the same data and task."
+            f"matmul_precision={cfg.matmul_precision} is unknown. "
+            f"Choose one of {list(MATMUL_PRECISIONS)}."
         )
+    if cfg.test and not cfg.train and cfg.ckpt_path is None:
+        raise ValueError("train=false test=true tests a checkpoint: give ckpt_path=RUN_OR_FILE.")
+    if cfg.test and cfg.trainer.limit_test_batches == 0:
+        raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
+
+
+def _resumable(cfg: DictConfig, data: ImageDataModule, task: ImageGeneration) -> Path:
+    """The checkpoint to continue from, once it is known to be of the same model and images."""
+    runs = Path(cfg.paths.runs)
+    path = Path(cfg.ckpt_path)
+    run = path if path.is_dir() else runs / path
+    last = run / "checkpoints" / "last.ckpt"
+    path = last if cfg.train and last.is_file() else checkpoint_path(cfg.ckpt_path, runs)
+    saved = load_checkpoint(path)
+    if saved["image_shape"] != data.shape._asdict():
+        raise ValueError(
+            f"The checkpoint {path} was made for images of {saved['image_shape']}, the data are "
+            f"{data.shape._asdict()}. Give it the same data."
+        )
+    for part in ("model", "task"):
+        theirs = _flat(saved["config"].get(part, {}), part)
+        ours = _flat(OmegaConf.to_container(cfg[part]), part)
+        for name in sorted(theirs.keys() | ours.keys()):
+            if theirs.get(name) != ours.get(name) and name not in FREE_TO_CHANGE:
+                raise ValueError(
+                    f"The checkpoint {path} was made with {name}={theirs.get(name)}, this run "
+                    f"has {name}={ours.get(name)}. Give it the same."
+                )
+    shapes = {name: value.shape for name, value in saved["state_dict"].items()}
+    if shapes != {name: value.shape for name, value in task.state_dict().items()}:
+        raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
     return path
+
+
+def _flat(node: Any, path: str) -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    if not isinstance(node, dict):
+        return {path: node}
+    return {k: v for key in node for k, v in _flat(node[key], f"{path}.{key}").items()}
 
 
 def _announce(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer) -> None:
@@ -104,34 +169,19 @@ def _announce(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: T
         f"{parameters / 1e6:.2f} M parameters, kernel: {attention.kernel}\n"
         f"device   {trainer.world_size} x {trainer.strategy.root_device.type}, "
         f"{torch.get_num_threads()} threads, precision {trainer.precision}\n"
-        f"run      {run.path}",
+        f"run      {shown(run.path)}",
         flush=True,
     )
 
 
-def _finish(
-    run: Run,
-    data: ImageDataModule,
-    task: ImageGeneration,
-    trainer: Trainer,
-    figure: float,
-    tested: Path,
-) -> None:
-    """Complete some images with the tested weights, and print the figures side by side."""
-    shape, splits = data.shape, data.splits
-    tables = baselines(splits, shape.num_levels)
-    for logger in trainer.loggers:
-        if isinstance(logger, MetricsFile):
-            logger.log_metrics(
-                {f"baseline/{name}": value for name, value in tables._asdict().items()},
-                step=trainer.global_step,
-            )
-    rows = shape.height // 2
-    originals = splits.test[:NUM_SAMPLES]
+def _complete(run: Run, data: ImageDataModule, task: ImageGeneration) -> Path:
+    """Complete some test images with the tested weights; the grid that shows them."""
+    originals = data.splits.test[:NUM_SAMPLES]
+    rows = data.shape.height // 2
     drawn = draw(
         task.model.eval(),
         task.distribution,
-        shape,
+        data.shape,
         originals=originals,
         rows=rows,
         count=len(originals),
@@ -141,11 +191,18 @@ def _finish(
     )
     folder = run.samples / "test"
     folder.mkdir(exist_ok=True)
-    write_samples(drawn.images, originals, shape, rows, folder)
+    return write_samples(drawn.images, originals, data.shape, rows, folder)
 
-    table = Table(
-        title="test bits/dim", title_justify="left", title_style="bold", box=None, show_header=False
-    )
+
+def _report(
+    run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer, figure: float
+) -> None:
+    """Record the baselines beside the test figure, and print them side by side."""
+    tables = baselines(data.splits, data.shape.num_levels)
+    for logger in trainer.loggers:
+        figures = {f"baseline/{name}": value for name, value in tables._asdict().items()}
+        logger.log_metrics(figures, step=trainer.global_step)
+    table = Table(title="test bits/dim", title_justify="left", box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
@@ -153,16 +210,8 @@ def _finish(
     table.add_row("this model", f"{figure:.3f}", model)
     table.add_row("histogram", f"{tables.histogram:.3f}", "each position on its own")
     table.add_row("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel")
-    console = Console(highlight=False, soft_wrap=True)
-    console.print()
-    console.print(table)
-    console.print(f"\nrun      {run.path}")
-    console.print(f"samples  {folder / 'grid.png'}")
-    console.print(f"next     [bold]uv run sample.py ckpt={_as_argument(run, tested)}[/bold]")
-
-
-def _as_argument(run: Run, tested: Path) -> str:
-    return run.path.name if tested.parent == run.checkpoints else str(tested)
+    Console(highlight=False).print("\n", table, sep="")
+    print(f"\nrun      {shown(run.path)}")
 
 
 def _quiet() -> None:
@@ -171,6 +220,7 @@ def _quiet() -> None:
     for message in (
         ".*does not have many workers.*",  # batches are slices of memory
         ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
+        ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -1,7 +1,6 @@
 """Refuse a configuration that says something it should not, in one line, before anything loads."""
 
-from collections.abc import Iterable
-from difflib import get_close_matches
+from dataclasses import fields
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -12,7 +11,8 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from linear_transformers.runtime.schema import TARGETS
+from linear_transformers.runtime.complaints import first_line, unknown_key
+from linear_transformers.runtime.schema import TARGETS, Node
 
 
 def validated(cfg: DictConfig, schema: type) -> DictConfig:
@@ -25,21 +25,21 @@ def validated(cfg: DictConfig, schema: type) -> DictConfig:
     try:
         OmegaConf.resolve(cfg)
     except InterpolationResolutionError as error:
-        raise ValueError(f"{error.full_key}: {_first_line(error)}.") from error
-    return DictConfig(_typed(cfg, schema, path=""))
+        raise ValueError(f"{first_line(error)}.") from error
+    checked = DictConfig(_typed(cfg, schema, path=""))
+    for field in fields(schema):
+        value = checked[field.name]
+        if field.type is Node:
+            _check_names_a_class(value, field.name)
+        elif field.type == dict[str, Node]:
+            for name, node in value.items():
+                _check_names_a_class(node, f"{field.name}.{name}")
+    return checked
 
 
-def nearest(name: str, choices: Iterable[str]) -> str:
-    """A hint that names the closest choice, or all of them where none is close."""
-    choices = sorted(choice for choice in choices if not choice.startswith("_"))
-    close = get_close_matches(name, choices, n=1)
-    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(choices)}."
-
-
-def unknown_key(key: str, siblings: Iterable[str]) -> str:
-    """What to say of a dotted key that does not exist, given those that stand beside it."""
-    parent, _, name = key.rpartition(".")
-    return f"{key} is not a key of {parent or 'the configuration'}. {nearest(name, siblings)}"
+def _check_names_a_class(node: DictConfig, path: str) -> None:
+    if "_target_" not in node:
+        raise ValueError(f"{path} names no class: {path}._target_ has no value.")
 
 
 def _typed(node: DictConfig, schema: type | None, path: str) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def _merged(schema: type, plain: dict[str, Any], path: str) -> dict[str, Any]:
         raise ValueError(unknown_key(_join(path, error.key), known)) from error
     except OmegaConfBaseException as error:
         where = _join(path, error.full_key) if error.full_key else path
-        raise ValueError(f"{where}: {_first_line(error)}.") from error
+        raise ValueError(f"{where}: {first_line(error)}.") from error
     missing = OmegaConf.missing_keys(merged)
     if missing:
         raise ValueError(f"{_join(path, min(missing))} has no value: the configuration lacks it.")
@@ -80,7 +80,3 @@ def _merged(schema: type, plain: dict[str, Any], path: str) -> dict[str, Any]:
 
 def _join(path: str, key: Any) -> str:
     return f"{path}.{key}" if path else str(key)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0].rstrip(".")

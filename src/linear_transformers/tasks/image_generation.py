@@ -57,7 +57,10 @@ class ImageGeneration(LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(self.model.parameters())
-        schedule = self.make_scheduler(optimizer, int(self.trainer.estimated_stepping_batches))
+        schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
+        if schedule is not None and "monitor" in schedule:
+            # Between validations there is nothing new to judge by.
+            schedule["frequency"] = self.trainer.check_val_every_n_epoch or 1
         return optimizer if schedule is None else {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def _log_evaluation(self, name: str, batch: UInt8[Tensor, "b t"]) -> None:

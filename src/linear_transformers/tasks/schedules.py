@@ -1,29 +1,25 @@
-"""Learning rates over a run. Each schedule takes the optimizer and the run's number of steps."""
+"""Learning rates over a run. Each schedule takes the optimizer and the run's number of steps,
+which is infinite where only time ends the run."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import (
-    CosineAnnealingLR,
-    LinearLR,
-    MultiStepLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-)
+from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau
 
 # What Lightning takes under "lr_scheduler": a scheduler, and when to step it.
 Schedule = dict[str, Any]
-ScheduleFactory = Callable[[Optimizer, int], Schedule | None]
+ScheduleFactory = Callable[[Optimizer, int | float], Schedule | None]
 
 
-def constant(optimizer: Optimizer, total_steps: int) -> None:
+def constant(optimizer: Optimizer, total_steps: int | float) -> None:
     """The optimizer's own rate throughout, as the paper's image models have it."""
     return
 
 
 def warmup_cosine(
-    optimizer: Optimizer, total_steps: int, *, warmup: float = 0.05, final: float = 0.01
+    optimizer: Optimizer, total_steps: int | float, *, warmup: float = 0.05, final: float = 0.01
 ) -> Schedule:
     """Rise linearly over a fraction `warmup` of the run, then fall to a fraction `final`.
 
@@ -33,26 +29,26 @@ def warmup_cosine(
     """
     if not (0 <= warmup < 1 and 0 <= final < 1):
         raise ValueError(f"warmup={warmup}, final={final}: both are fractions in [0, 1).")
-    if total_steps < 1:
+    if not 1 <= total_steps < math.inf:
         raise ValueError(
             f"scheduler=warmup_cosine needs a run of known length, found {total_steps} steps. "
             "Set trainer.max_epochs or trainer.max_steps, or use scheduler=constant."
         )
     rising = max(1, round(warmup * total_steps))
-    start = optimizer.param_groups[0]["lr"]
-    scheduler = SequentialLR(
-        optimizer,
-        [
-            LinearLR(optimizer, start_factor=1 / rising, total_iters=rising - 1),
-            CosineAnnealingLR(optimizer, T_max=max(1, total_steps - rising), eta_min=final * start),
-        ],
-        milestones=[rising],
-    )
-    return {"scheduler": scheduler, "interval": "step"}
+
+    def factor(step: int) -> float:
+        if step < rising:
+            return (step + 1) / rising
+        progress = min(1.0, (step - rising) / max(1, total_steps - rising))
+        return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
+
+    # A function of the step alone: a run that is continued to a new length follows the
+    # new length's curve, where torch's own cosine would rise again after its old end.
+    return {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
 
 
 def step_down(
-    optimizer: Optimizer, total_steps: int, *, at: int = 3000, factor: float = 0.1
+    optimizer: Optimizer, total_steps: int | float, *, at: int = 3000, factor: float = 0.1
 ) -> Schedule:
     """Multiply the rate by `factor` after `at` steps: the paper's copy task."""
     return {"scheduler": MultiStepLR(optimizer, [at], gamma=factor), "interval": "step"}
@@ -60,7 +56,7 @@ def step_down(
 
 def on_plateau(
     optimizer: Optimizer,
-    total_steps: int,
+    total_steps: int | float,
     *,
     monitor: str,
     factor: float = 0.5,

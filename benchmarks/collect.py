@@ -1,0 +1,56 @@
+"""Figures of finished runs, as data.
+
+    uv run python -m benchmarks.collect digits runs/NAME runs/NAME
+
+reads each run's config.yaml and metrics.jsonl, and writes results/digits.json. Call it on the
+machine that trained, for runs that were not interrupted.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from benchmarks.machine import save
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("name", help="results/<name>.json is written")
+    parser.add_argument("runs", type=Path, nargs="+", help="directories of finished runs")
+    parser.add_argument("--device", default="cpu", help="what they ran on, of this machine")
+    options = parser.parse_args()
+    rows = [figures(run) for run in options.runs]
+    print(save(options.name, options.device, {"title": f"Runs on {options.name}", "rows": rows}))
+
+
+def figures(run: Path) -> dict[str, Any]:
+    """One row: what was trained, how well it does, what it cost."""
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+
+    def every(name: str) -> list[float]:
+        return [record[name] for record in records if name in record]
+
+    model = config["model"]
+    row = {
+        "attention": model["attention"]["_target_"].rsplit(".", 1)[1],
+        "layers": model["num_layers"],
+        "heads": model["num_heads"],
+        "model_dim": model["model_dim"],
+        "steps": max(record["step"] for record in records),
+        "minutes": round((records[-1]["time"] - records[0]["time"]) / 60, 1),
+        "tokens_per_second": round(median(every("perf/tokens_per_second"))),
+        "test_bits_per_dim": round(every("test/bits_per_dim")[-1], 3),
+    }
+    for name in ("histogram", "neighbours"):
+        row[name] = round(every(f"baseline/{name}")[-1], 3)
+    return row
+
+
+if __name__ == "__main__":
+    main()

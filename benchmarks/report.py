@@ -1,0 +1,45 @@
+"""Write RESULTS.md from the measurements in results/.
+
+uv run python -m benchmarks.report
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import RESULTS
+
+HEADER = """# Results
+
+Written by `uv run python -m benchmarks.report` from `results/*.json`, which the measurements wrote.
+"""
+
+
+def main() -> None:
+    sections = [section(path) for path in sorted(RESULTS.glob("*.json"))]
+    page = RESULTS.parent / "RESULTS.md"
+    page.write_text("\n".join([HEADER, *sections]))
+    print(f"{page.name}: {len(sections)} measurements")
+
+
+def section(path: Path) -> str:
+    """A measurement as a heading, where it was made, and a table of its rows."""
+    measurement: dict[str, Any] = json.loads(path.read_text())
+    machine, rows = measurement["machine"], measurement["rows"]
+    columns = list(rows[0])
+    lines = [
+        f"## {measurement['title']}",
+        "",
+        f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}, "
+        f"{machine['date']} (`results/{path.name}`)",
+        "",
+        f"| {' | '.join(column.replace('_', ' ') for column in columns)} |",
+        f"|{' --- |' * len(columns)}",
+        *(f"| {' | '.join(str(row[column]) for column in columns)} |" for row in rows),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
