@@ -152,6 +152,10 @@ def test_state_size_is_what_the_class_declares(attention):
     assert (size(200) == size(1)) == attention.constant_state
 
 
+def test_linear_attention_is_constant_in_state():
+    assert build(("model=linear",)).constant_state
+
+
 def test_a_padded_batch_gives_what_each_sequence_gives_alone(attention):
     long, short = random_qkv(65, b=1), random_qkv(37, b=1)
     padding = torch.full((1, 28, HEADS, WIDTH), 7.0, dtype=torch.float64)
@@ -198,17 +202,18 @@ def test_half_precision_stays_within_rounding_at_full_length(choice, dtype):
 
 
 @pytest.mark.parametrize("choice", choices(), ids=" ".join)
-def test_stepping_in_half_precision_stays_within_rounding(choice):
-    """The state must not forget: 784 steps from bf16 inputs against the float64 definition."""
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_stepping_in_half_precision_stays_within_rounding(choice, dtype):
+    """The state must not forget: 784 steps from half inputs against the float64 definition."""
     exact = build(choice)
-    half = build(choice).bfloat16()
-    q, k, v = (x.bfloat16() for x in random_qkv(784, b=1))
+    half = build(choice).to(dtype)
+    q, k, v = (x.to(dtype) for x in random_qkv(784, b=1))
     with torch.no_grad():
-        state = half.init_state(1, device="cpu", dtype=torch.bfloat16)
+        state = half.init_state(1, device="cpu", dtype=dtype)
         outputs = stepped(half, q, k, v, state)
         expected = exact(*(x.double() for x in (q, k, v)))
     error = (outputs.double() - expected).abs().max() / expected.abs().max()
-    assert error < 2 * torch.finfo(torch.bfloat16).eps
+    assert error < 2 * torch.finfo(dtype).eps
 
 
 @pytest.mark.parametrize("choice", choices(), ids=" ".join)

@@ -78,6 +78,30 @@ def test_the_future_is_invisible(attention, norm):
     assert not torch.allclose(after[:, 20:], before[:, 20:])
 
 
+def test_the_head_keeps_float32_under_autocast():
+    """Means in bf16 are coarser than the gap between 256 levels."""
+    model = build()
+    tokens = tokens_of(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        outputs = model(tokens)
+    assert outputs.dtype == torch.float32
+    assert not torch.equal(outputs, outputs.bfloat16().float())
+    torch.testing.assert_close(outputs, model(tokens), rtol=0.1, atol=0.1)
+
+
+def test_tokens_beyond_the_last_position_are_refused(raises_one_line):
+    model = build()
+    tokens = torch.zeros(1, LENGTH, dtype=torch.long)
+    _, state = model.prefill(tokens)
+    for read in (
+        lambda: model.step(tokens[:, 0], state),
+        lambda: model.prefill(tokens[:, :1], state),
+        lambda: model(torch.zeros(1, LENGTH + 1, dtype=torch.long)),
+    ):
+        with raises_one_line(f"{LENGTH + 1} tokens", f"positions for {LENGTH}"):
+            read()
+
+
 def test_the_first_value_is_modelled_from_the_start_token_alone():
     model = build()
     first = model(tokens_of(model))[:, 0]

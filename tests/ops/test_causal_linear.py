@@ -86,6 +86,16 @@ def test_gradients_of_chunkwise_are_right(t):
     assert torch.autograd.gradcheck(run, (q, k, v, *state))
 
 
+@pytest.mark.parametrize("t", [3, 5])
+def test_padding_of_the_last_chunk_reaches_no_gradient(t):
+    """Without eps, a padded query's weight of 0 would divide by 0 on the way back."""
+    inputs = [x.requires_grad_() for x in features(t)]
+    outputs, _ = ops.chunkwise(*inputs, eps=0.0, chunk_size=4)
+    ours = torch.autograd.grad(outputs.sum(), inputs)
+    exact = torch.autograd.grad(ops.parallel(*inputs, eps=0.0)[0].sum(), inputs)
+    torch.testing.assert_close(ours, exact)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_input_is_summed_in_float32(dtype):
     """At full length: a bf16 running sum would be off by 238 %, not by rounding of the output."""

@@ -112,6 +112,61 @@ def test_a_users_own_colour_images_train(tmp_path):
     assert "6 x 5 x 3, 256 levels: sequences of 90" in printed
 
 
+@pytest.mark.parametrize("debug", sorted(path.stem for path in (CONF / "debug").glob("*.yaml")))
+def test_every_debug_choice_runs(debug, tmp_path):
+    short = ("trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1")
+    printed = run("train", *TINY, "trainer=cpu", f"debug={debug}", *short, f"paths.runs={tmp_path}")
+    assert "test bits/dim" in printed
+
+
+def test_a_batch_can_be_learned_by_heart(tmp_path):
+    """debug=overfit, as one uses it: the one batch costs far less than any other image."""
+    run(
+        "train", "debug=overfit", "model.num_layers=2", "trainer=cpu", "trainer.max_epochs=150",
+        "test=false", "run_id=heart", f"paths.runs={tmp_path}", "data.batch_size=4",
+    )  # fmt: skip
+    losses = [
+        row["train/bits_per_dim"]
+        for row in metrics(tmp_path / "heart")
+        if "train/bits_per_dim" in row
+    ]
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_rate_falls_on_a_plateau_of_validations(tmp_path):
+    """digits validate every second epoch; a missing figure must neither crash nor count."""
+    run(
+        "train", *TINY, "trainer=cpu", "scheduler=on_plateau", "scheduler.patience=0", "test=false",
+        "optimizer.lr=1e-30", "trainer.max_epochs=6", "trainer.limit_train_batches=1",
+        "trainer.log_every_n_steps=1", "run_id=flat", f"paths.runs={tmp_path}",
+    )  # fmt: skip
+    rates = [row["lr-RAdam"] for row in metrics(tmp_path / "flat") if "lr-RAdam" in row]
+    assert rates == [1e-30, 1e-30, 1e-30, 1e-30, 5e-31, 5e-31]
+
+
+def test_a_run_can_be_limited_by_time_alone(tmp_path):
+    printed = run(
+        "train", *TINY, "trainer=cpu", "scheduler=constant", "trainer.max_epochs=-1",
+        "trainer.max_time=00:00:00:02", f"paths.runs={tmp_path}",
+    )  # fmt: skip
+    assert "test bits/dim" in printed
+
+
+def test_one_failing_job_does_not_end_a_sweep(tmp_path, capfd):
+    with pytest.raises(SystemExit) as stopped:
+        run("train", "-m", *QUICK, "model.num_heads=3,2", f"paths.runs={tmp_path}")
+    assert stopped.value.code == 1
+    assert "error: model_dim=16 does not divide into num_heads=3" in capfd.readouterr().err
+    assert len(list(tmp_path.glob("*/checkpoints/best.ckpt"))) == 1
+
+
+def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
+    with pytest.raises(SystemExit):
+        run("train", "-m", *QUICK, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2",
+            f"paths.runs={tmp_path}")  # fmt: skip
+    assert "one device" in capfd.readouterr().err
+
+
 def test_a_multirun_makes_one_run_a_job(tmp_path):
     run("train", "-m", *QUICK, "model=linear,softmax", f"paths.runs={tmp_path}")
     names = sorted(path.parent.name for path in tmp_path.glob("*/config.yaml"))

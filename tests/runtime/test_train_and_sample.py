@@ -118,9 +118,3 @@ def test_a_run_continues_from_its_last_checkpoint(trained, tmp_path):
     assert after[:count] == metrics(trained[0])[:count]
     assert max(row["step"] for row in after) == 2
     assert load_checkpoint(tmp_path / "tiny/checkpoints/last.ckpt")["global_step"] == 2
-
-
-def test_a_checkpoint_for_another_model_is_refused(trained, tmp_path):
-    arguments = (*QUICK, "model.num_layers=3", f"paths.runs={tmp_path}", f"ckpt_path={trained[0]}")
-    assert "model." in complaint("train", *arguments)
-    assert not list(tmp_path.iterdir())

@@ -1,0 +1,49 @@
+"""What a run measures of itself, and when it stops itself."""
+
+import time
+
+import pytest
+import torch
+
+from linear_transformers.runtime import measure
+from linear_transformers.runtime.checkpoint import load_checkpoint
+from tests.programs import QUICK, complaint, metrics, run
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_tokens_a_second_count_every_batch_and_all_the_time(tmp_path, monkeypatch, accumulated):
+    """Each look at the clock is a second after the last one: once a figure, once a restart."""
+    seconds = iter(range(1_000_000))
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(seconds))
+    run(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.limit_train_batches=12",
+        "trainer.log_every_n_steps=2", f"trainer.accumulate_grad_batches={accumulated}",
+    )  # fmt: skip
+    found = [
+        row["perf/tokens_per_second"]
+        for row in metrics(tmp_path / "a")
+        if "perf/tokens_per_second" in row
+    ]
+    per_figure = 2 * accumulated * 32 * 64
+    assert found == [per_figure] * (6 // accumulated)
+    norms = [row for row in metrics(tmp_path / "a") if "train/gradient_norm" in row]
+    assert len(norms) == len(found)
+    assert all(row["train/gradient_norm"] > 0 for row in norms)
+
+
+def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
+    message = complaint(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "optimizer=adamw",
+        "optimizer.lr=1e30", "scheduler=constant", "trainer.max_epochs=5",
+        "trainer.limit_train_batches=3",
+    )  # fmt: skip
+    assert "not a finite number" in message
+    assert "debug=anomaly" in message
+    for path in (tmp_path / "a/checkpoints").iterdir():
+        weights = load_checkpoint(path)["state_dict"].values()
+        assert all(weight.isfinite().all() for weight in weights)
+
+
+def test_peak_memory_is_in_bytes():
+    assert 50e6 < measure.peak_memory(torch.device("cpu")) < 1e12
+    assert time.perf_counter() > 0

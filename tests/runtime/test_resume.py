@@ -1,0 +1,130 @@
+"""A run that was stopped goes on as if it had not been."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from linear_transformers.runtime.checkpoint import load_checkpoint
+from tests.programs import QUICK, complaint, metrics, run
+
+TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of two epochs, not interrupted."""
+    runs = tmp_path_factory.mktemp("whole")
+    run("train", *TWO_STEPS, f"paths.runs={runs}", "run_id=whole", "trainer.max_epochs=2")
+    return runs / "whole"
+
+
+@pytest.fixture
+def half(tmp_path):
+    """The same run, stopped after its first epoch."""
+    run("train", *TWO_STEPS, f"paths.runs={tmp_path}", "run_id=half", "trainer.max_epochs=1")
+    return tmp_path / "half"
+
+
+def continued(half, *arguments: str) -> None:
+    run(
+        "train", *TWO_STEPS, f"paths.runs={half.parent}", "run_id=half", "ckpt_path=half",
+        "trainer.max_epochs=2", *arguments,
+    )  # fmt: skip
+
+
+def test_a_resumed_run_ends_with_the_same_weights_to_the_bit(whole, half):
+    continued(half)
+    expected = load_checkpoint(whole / "checkpoints/last.ckpt")
+    ours = load_checkpoint(half / "checkpoints/last.ckpt")
+    assert ours["global_step"] == expected["global_step"] == 4
+    for name, value in expected["state_dict"].items():
+        assert torch.equal(ours["state_dict"][name], value), name
+    losses = [
+        [row["train/bits_per_dim"] for row in metrics(path) if "train/bits_per_dim" in row]
+        for path in (whole, half)
+    ]
+    assert losses[0] == losses[1]
+
+
+def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
+    """Rates of 10 make the second epoch worse than the first: best.ckpt must stay."""
+    moved = half.parent / "elsewhere" / "half"
+    shutil.copytree(half, moved)
+    shutil.rmtree(half)
+    best = (moved / "checkpoints/best.ckpt").read_bytes()
+    checkpoint = load_checkpoint(moved / "checkpoints/last.ckpt")
+    for group in checkpoint["optimizer_states"][0]["param_groups"]:
+        group["lr"] = 10.0
+    torch.save(checkpoint, moved / "checkpoints/last.ckpt")
+    continued(moved)
+    figures = [row["val/bits_per_dim"] for row in metrics(moved) if "val/bits_per_dim" in row]
+    assert figures[1] > figures[0]
+    assert (moved / "checkpoints/best.ckpt").read_bytes() == best
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("model.num_layers=3", ("model.num_layers=2", "model.num_layers=3")),
+        ("model/feature_map=relu", ("model.feature_map._target_", "Relu")),
+        ("task/distribution=categorical", ("task.distribution",)),
+    ],
+)
+def test_another_model_is_refused(whole, tmp_path, argument, words):
+    arguments = (*TWO_STEPS, f"paths.runs={tmp_path}", f"ckpt_path={whole}", argument)
+    message = complaint("train", *arguments)
+    assert all(word in message for word in words), message
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_images_are_refused(whole, tmp_path):
+    import numpy as np
+
+    np.savez(
+        tmp_path / "a.npz", **{f"x_{n}": np.ones((64, 6, 6), np.uint8) for n in ("train", "test")}
+    )
+    message = complaint(
+        "train", *TWO_STEPS, f"paths.runs={tmp_path}/runs", f"ckpt_path={whole}", "data=arrays",
+        f"data.path={tmp_path}/a.npz", "data.num_levels=17", "data.val_size=5",
+    )  # fmt: skip
+    assert "'height': 8" in message
+    assert "'height': 6" in message
+
+
+def test_memory_can_be_saved_after_the_fact(half):
+    continued(half, "model.activation_checkpointing=true")
+    assert load_checkpoint(half / "checkpoints/last.ckpt")["global_step"] == 4
+
+
+def test_a_single_checkpoint_can_be_tested_alone(whole, tmp_path):
+    arguments = (
+        *QUICK,
+        f"paths.runs={tmp_path}",
+        "run_id=test",
+        "train=false",
+        "scheduler=constant",
+    )
+    run("train", *arguments, "model.dropout=0.2", f"ckpt_path={whole}/checkpoints/best.ckpt")
+    (row,) = [row for row in metrics(tmp_path / "test") if "test/bits_per_dim" in row]
+    assert row["test/bits_per_dim"] > 0
+
+
+def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "hunter2")
+    checkpoint = load_checkpoint(whole / "checkpoints/best.ckpt")
+    checkpoint["config"]["tags"] = ["${oc.env:SECRET}"]
+    torch.save(checkpoint, tmp_path / "evil.ckpt")
+    message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
+    assert "interpolation" in message
+    assert "hunter2" not in json.dumps(message)
+
+
+def test_a_checkpoint_that_names_a_foreign_class_is_refused(whole, tmp_path):
+    checkpoint = load_checkpoint(whole / "checkpoints/best.ckpt")
+    checkpoint["config"]["model"]["attention"]["_target_"] = "os.system"
+    torch.save(checkpoint, tmp_path / "evil.ckpt")
+    message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
+    assert "os.system" in message
+    assert "evil.ckpt" in message
