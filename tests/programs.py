@@ -53,3 +53,8 @@ def metrics(run_directory: Path) -> list[dict]:
     """The rows of a run's record."""
     lines = (run_directory / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
+
+
+def figures(run_directory: Path, name: str) -> list[float]:
+    """One metric of a run, in the order it was recorded."""
+    return [row[name] for row in metrics(run_directory) if name in row]

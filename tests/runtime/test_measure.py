@@ -1,13 +1,11 @@
 """What a run measures of itself, and when it stops itself."""
 
-import time
-
 import pytest
 import torch
 
 from linear_transformers.runtime import measure
 from linear_transformers.runtime.checkpoint import load_checkpoint
-from tests.programs import QUICK, complaint, metrics, run
+from tests.programs import QUICK, complaint, figures, run
 
 
 @pytest.mark.parametrize("accumulated", [1, 3])
@@ -19,16 +17,12 @@ def test_tokens_a_second_count_every_batch_and_all_the_time(tmp_path, monkeypatc
         "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.limit_train_batches=12",
         "trainer.log_every_n_steps=2", f"trainer.accumulate_grad_batches={accumulated}",
     )  # fmt: skip
-    found = [
-        row["perf/tokens_per_second"]
-        for row in metrics(tmp_path / "a")
-        if "perf/tokens_per_second" in row
-    ]
+    found = figures(tmp_path / "a", "perf/tokens_per_second")
     per_figure = 2 * accumulated * 32 * 64
     assert found == [per_figure] * (6 // accumulated)
-    norms = [row for row in metrics(tmp_path / "a") if "train/gradient_norm" in row]
+    norms = figures(tmp_path / "a", "train/gradient_norm")
     assert len(norms) == len(found)
-    assert all(row["train/gradient_norm"] > 0 for row in norms)
+    assert min(norms) > 0
 
 
 def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
@@ -46,4 +40,3 @@ def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
 
 def test_peak_memory_is_in_bytes():
     assert 50e6 < measure.peak_memory(torch.device("cpu")) < 1e12
-    assert time.perf_counter() > 0

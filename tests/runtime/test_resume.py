@@ -3,11 +3,12 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
 
 from linear_transformers.runtime.checkpoint import load_checkpoint
-from tests.programs import QUICK, complaint, metrics, run
+from tests.programs import QUICK, complaint, figures, run
 
 TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
 
@@ -41,11 +42,7 @@ def test_a_resumed_run_ends_with_the_same_weights_to_the_bit(whole, half):
     assert ours["global_step"] == expected["global_step"] == 4
     for name, value in expected["state_dict"].items():
         assert torch.equal(ours["state_dict"][name], value), name
-    losses = [
-        [row["train/bits_per_dim"] for row in metrics(path) if "train/bits_per_dim" in row]
-        for path in (whole, half)
-    ]
-    assert losses[0] == losses[1]
+    assert figures(half, "train/bits_per_dim") == figures(whole, "train/bits_per_dim")
 
 
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
@@ -59,8 +56,8 @@ def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
         group["lr"] = 10.0
     torch.save(checkpoint, moved / "checkpoints/last.ckpt")
     continued(moved)
-    figures = [row["val/bits_per_dim"] for row in metrics(moved) if "val/bits_per_dim" in row]
-    assert figures[1] > figures[0]
+    first, second = figures(moved, "val/bits_per_dim")
+    assert second > first
     assert (moved / "checkpoints/best.ckpt").read_bytes() == best
 
 
@@ -80,8 +77,6 @@ def test_another_model_is_refused(whole, tmp_path, argument, words):
 
 
 def test_other_images_are_refused(whole, tmp_path):
-    import numpy as np
-
     np.savez(
         tmp_path / "a.npz", **{f"x_{n}": np.ones((64, 6, 6), np.uint8) for n in ("train", "test")}
     )
@@ -107,8 +102,8 @@ def test_a_single_checkpoint_can_be_tested_alone(whole, tmp_path):
         "scheduler=constant",
     )
     run("train", *arguments, "model.dropout=0.2", f"ckpt_path={whole}/checkpoints/best.ckpt")
-    (row,) = [row for row in metrics(tmp_path / "test") if "test/bits_per_dim" in row]
-    assert row["test/bits_per_dim"] > 0
+    (figure,) = figures(tmp_path / "test", "test/bits_per_dim")
+    assert figure > 0
 
 
 def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, monkeypatch):

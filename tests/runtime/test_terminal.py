@@ -18,10 +18,11 @@ from tests.programs import QUICK, run
 
 
 def trainer(step: int) -> SimpleNamespace:
+    figures = {"train/bits_per_dim": torch.tensor(2.31), "val/bits_per_dim": torch.tensor(2.2)}
     return SimpleNamespace(
         is_global_zero=True, estimated_stepping_batches=40, current_epoch=2, global_step=step,
         log_every_n_steps=10, sanity_checking=False,
-        callback_metrics={"train/bits_per_dim": torch.tensor(2.31), "val/bits_per_dim": torch.tensor(2.2)},
+        callback_metrics=figures,
     )  # fmt: skip
 
 
