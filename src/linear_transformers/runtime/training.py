@@ -210,7 +210,8 @@ def _report(
     table.add_row("this model", f"{figure:.3f}", model)
     table.add_row("histogram", f"{tables.histogram:.3f}", "each position on its own")
     table.add_row("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel")
-    Console(highlight=False).print("\n", table, sep="")
+    print()
+    Console(highlight=False).print(table)
     print(f"\nrun      {shown(run.path)}")
 
 
