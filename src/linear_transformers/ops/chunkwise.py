@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.normalize import normalize
+from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
 
@@ -40,6 +41,9 @@ def chunkwise(
     """
     batch, length, num_heads, feature_dim = q.shape
     dtype = v.dtype
+    if state is None and length <= chunk_size:
+        # One chunk with nothing before it is the definition itself.
+        return parallel(q, k, v, eps=eps)
     if state is None:
         state = empty_state(
             batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
