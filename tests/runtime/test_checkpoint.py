@@ -44,6 +44,17 @@ def test_a_failed_save_leaves_the_previous_checkpoint(path, failing, monkeypatch
     assert os.listdir(path.parent) == ["last.ckpt"]  # noqa: PTH208
 
 
+def test_an_interrupted_save_leaves_the_previous_checkpoint_alone(path, monkeypatch):
+    def interrupted(*args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        AtomicCheckpoints().save_checkpoint(content(2.0), path)
+    assert load_checkpoint(path)["state_dict"]["w"][0] == 1.0
+    assert os.listdir(path.parent) == ["last.ckpt"]  # noqa: PTH208
+
+
 @pytest.mark.parametrize("size", [0, 10, 1000, -1])
 def test_a_truncated_checkpoint_is_refused(path, size, raises_one_line):
     path.write_bytes(path.read_bytes()[:size])

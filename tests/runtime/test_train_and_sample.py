@@ -2,6 +2,9 @@
 
 import json
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from PIL import Image
 
 from linear_transformers.data import Digits
 from linear_transformers.runtime.checkpoint import load_checkpoint
+from tests.conftest import PROJECT, TINY
 from tests.programs import QUICK, complaint, metrics, run, run_apart
 
 
@@ -54,6 +58,26 @@ def test_a_checkpoint_holds_its_configuration_as_plain_data(trained):
     checkpoint = torch.load(trained[0] / "checkpoints/best.ckpt", weights_only=True)
     assert checkpoint["config"]["model"]["num_layers"] == 2
     assert checkpoint["image_shape"] == {"height": 8, "width": 8, "channels": 1, "num_levels": 17}
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_stopped_run_says_how_it_goes_on(tmp_path, sent, code):
+    process = subprocess.Popen(
+        [sys.executable, PROJECT / "train.py", *TINY, "trainer=cpu", "trainer.max_epochs=1000",
+         f"paths.runs={tmp_path}", "run_id=stopped"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    assert process.stdout is not None
+    next(line for line in process.stdout if line.startswith("epoch"))
+    process.send_signal(sent)
+    _, complaint = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "stopped at step" in complaint
+    assert "run_id=stopped ckpt_path=stopped" in complaint
+    assert load_checkpoint(tmp_path / "stopped/checkpoints/last.ckpt")["global_step"] > 0
+    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_samples_complete_what_was_given(trained, tmp_path):

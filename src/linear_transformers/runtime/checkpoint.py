@@ -34,11 +34,12 @@ class AtomicCheckpoints(TorchCheckpointIO):
                 os.fsync(file.fileno())
             partial.replace(path)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
-            partial.unlink(missing_ok=True)
             raise ValueError(
                 f"The checkpoint {path} could not be written ({error}). An earlier one, if "
                 "there is one, is as it was. Make room, or choose another paths.runs=DIR."
             ) from error
+        finally:
+            partial.unlink(missing_ok=True)  # after Ctrl-C too
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
