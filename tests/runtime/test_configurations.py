@@ -65,7 +65,9 @@ def test_every_choice_trains(argument):
 @pytest.mark.parametrize("group", ["trainer", "callbacks", "logger", "debug"])
 def test_every_choice_composes_and_is_valid(group):
     for path in (CONF / group).glob("*.yaml"):
-        configured(f"{group}={path.stem}")
+        cfg = configured(f"{group}={path.stem}")
+        assert all("_target_" in node for node in (cfg.trainer, *cfg.callbacks.values()))
+        assert set(cfg.callbacks) >= {"best", "last", "performance", "progress"}
 
 
 def test_a_choice_on_the_command_line_wins_over_the_data_sets():
