@@ -118,6 +118,7 @@ def test_testing_without_a_checkpoint_is_refused(complaint):
         ("temperature=0", ("temperature=0.0", "above 0")),
         ("mode=dream", ("mode=dream", "complete", "generate")),
         ("n=0", ("n=0", "at least 1")),
+        ("seed=-1", ("seed=-1", "0 or above")),
         ("nn=1", ("nn", "Did you mean n?")),
     ],
 )

@@ -88,6 +88,14 @@ def test_other_images_are_refused(whole, tmp_path):
     assert "'height': 6" in message
 
 
+def test_the_pictures_of_the_first_part_are_kept(half):
+    before = {path: path.read_bytes() for path in half.rglob("*.png")}
+    assert before
+    continued(half)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(list(half.rglob("grid.png"))) == 2
+
+
 def test_memory_can_be_saved_after_the_fact(half):
     continued(half, "model.activation_checkpointing=true")
     assert load_checkpoint(half / "checkpoints/last.ckpt")["global_step"] == 4

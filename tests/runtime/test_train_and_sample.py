@@ -105,6 +105,13 @@ def test_the_same_seed_gives_the_same_image_at_any_batch_size(trained, tmp_path)
         assert len(images) == 1
 
 
+def test_generating_needs_no_test_images_for_its_check(trained, tmp_path):
+    """Of which there are 180."""
+    printed = sampled(trained, f"out={tmp_path}/out", "n=181", "mode=generate", "check=true")
+    assert "largest difference" in printed
+    assert len(list((tmp_path / "out").glob("*.png"))) == 182
+
+
 def test_samples_land_in_the_run_and_overwrite_nothing(trained):
     before = set((trained[0] / "samples").iterdir())
     sampled(trained, "n=1")

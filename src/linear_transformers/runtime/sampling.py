@@ -26,6 +26,7 @@ from linear_transformers.sampling import complete, largest_step_difference, unif
 
 # float32 rounding through a deep stack; a wrong recurrence is off by far more.
 STEP_TOLERANCE = 1e-3
+CHECKED_IMAGES = 4
 GRID_COLUMNS = 16
 MODES = ("complete", "generate")
 
@@ -61,27 +62,26 @@ def sample(cfg: DictConfig) -> None:
     rows = 0 if cfg.mode == "generate" else shape.height // 2 if cfg.rows is None else cfg.rows
     if not 0 <= rows <= shape.height:
         raise ValueError(f"rows={rows} was asked for; the images have {shape.height} rows.")
-    needs_images = cfg.mode == "complete" or cfg.check
-    originals = _test_images(trained, cfg.n, cfg.data_root) if needs_images else None
+    originals = None
+    if cfg.mode == "complete":
+        originals = _spread(_test_images(trained, cfg.data_root), cfg.n)
     out = _output_folder(cfg.out, trained.path, f"{cfg.mode}-seed{cfg.seed}")
 
     record: dict[str, Any] = {"checkpoint": str(trained.path), "sha256": file_hash(trained.path)}
     if cfg.check:
-        assert originals is not None
-        record["step_against_forward"] = _proved(trained, originals)
+        record["step_against_forward"] = _proved(trained, cfg.data_root)
     drawn = draw(
         trained.model,
         trained.distribution,
         shape,
-        originals=originals if cfg.mode == "complete" else None,
+        originals=originals,
         rows=rows,
         count=cfg.n,
         batch=cfg.batch,
         seed=cfg.seed,
         temperature=cfg.temperature,
     )
-    completed = originals if cfg.mode == "complete" else None
-    grid = write_samples(drawn.images, completed, shape, rows, out)
+    grid = write_samples(drawn.images, originals, shape, rows, out)
     record |= {
         "mode": cfg.mode,
         "rows_given": rows,
@@ -179,6 +179,8 @@ def _check(cfg: DictConfig) -> None:
     check_temperature(cfg.temperature)
     if cfg.mode not in MODES:
         raise ValueError(f"mode={cfg.mode} is unknown. Choose one of {list(MODES)}.")
+    if cfg.seed < 0:
+        raise ValueError(f"seed={cfg.seed} was asked for; it must be 0 or above.")
     for name in ("n", "batch"):
         if cfg[name] < 1:
             raise ValueError(f"{name}={cfg[name]} was asked for; it must be at least 1.")
@@ -186,7 +188,7 @@ def _check(cfg: DictConfig) -> None:
         raise ValueError(f"rows={cfg.rows} was given with mode=generate, which is given nothing.")
 
 
-def _test_images(trained: Trained, count: int, data_root: str | None) -> Images:
+def _test_images(trained: Trained, data_root: str | None) -> Images:
     config = trained.config.copy()
     if data_root is not None:
         if "root" not in config.data:
@@ -200,17 +202,21 @@ def _test_images(trained: Trained, count: int, data_root: str | None) -> Images:
             f"The data hold images of {data.shape}, the checkpoint is of {trained.shape}. "
             "Give it the images it was trained on."
         )
-    images = data.splits.test
+    return data.splits.test
+
+
+def _spread(images: Images, count: int) -> Images:
+    """So many of the images, evenly spread: neighbours in a file are often alike."""
     if count > len(images):
         raise ValueError(f"n={count} was asked for; there are {len(images)} test images.")
-    # Evenly spread: neighbours in a file are often alike.
     return images[np.linspace(0, len(images) - 1, count).round().astype(int)]
 
 
-def _proved(trained: Trained, images: Images) -> float:
+def _proved(trained: Trained, data_root: str | None) -> float:
     """Compare the two forms on this checkpoint before anything is made with one of them."""
     device = trained.model.head.weight.device
-    values = to_sequences(images[:4]).long().to(device)
+    images = _test_images(trained, data_root)[:CHECKED_IMAGES]
+    values = to_sequences(images).long().to(device)
     difference = largest_step_difference(trained.model, values)
     print(f"check    step against forward: largest difference {difference:.2e}")
     if difference > STEP_TOLERANCE:

@@ -25,7 +25,14 @@ from linear_transformers.runtime.build import (
 )
 from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.runs import Run, claim_run, close_run, open_run, shown
+from linear_transformers.runtime.runs import (
+    Run,
+    claim_folder,
+    claim_run,
+    close_run,
+    open_run,
+    shown,
+)
 from linear_transformers.runtime.sampling import draw, write_samples
 from linear_transformers.tasks import ImageGeneration
 
@@ -189,8 +196,7 @@ def _complete(run: Run, data: ImageDataModule, task: ImageGeneration) -> Path:
         seed=0,
         temperature=1.0,
     )
-    folder = run.samples / "test"
-    folder.mkdir(exist_ok=True)
+    folder = claim_folder(run.samples / "test", numbered=True)  # a continued run has one
     return write_samples(drawn.images, originals, data.shape, rows, folder)
 
 
