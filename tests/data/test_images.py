@@ -71,6 +71,25 @@ def no_network(*args, **kwargs):
     raise URLError("no route to host")
 
 
+@pytest.mark.parametrize("size", [14, 7, 28])
+def test_images_are_averaged_down_over_whole_blocks(tmp_path, size):
+    write_mnist(tmp_path)
+    root = str(tmp_path)
+    small = TorchvisionImages("MNIST", root, val_size=5, size=size, batch_size=2)
+    full = TorchvisionImages("MNIST", root, val_size=5, batch_size=2).splits.test
+    assert small.shape == ImageShape(size, size, 1, 256)
+    block = 28 // size
+    expected = full[3, :block, block : 2 * block].mean()
+    assert abs(int(small.splits.test[3, 0, 1, 0]) - expected) <= 0.5
+    assert small.splits.test.shape == (20, size, size, 1)
+
+
+@pytest.mark.parametrize("size", [0, 10, 56])
+def test_a_size_that_does_not_divide_is_refused(size, raises_one_line):
+    with raises_one_line(f"data.size={size}", "28 x 28", "14"):
+        TorchvisionImages("MNIST", ".", val_size=5, size=size, batch_size=2)
+
+
 def test_mnist_files_that_are_there_are_not_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", no_network)
     write_mnist(tmp_path)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import UInt8
 from torchvision import datasets
 
 from linear_transformers.data.images import (
@@ -25,12 +26,14 @@ class TorchvisionImages(ImageDataModule):
         dataset: `MNIST` or `CIFAR10`.
         root: The folder that holds torchvision's folder of files.
         val_size: Training images set aside for validation; the choice is fixed.
+        size: Pixels a side, a divisor of the original's: each is the mean of a block. None
+            keeps the images as they are.
         batch_size: See `ImageDataModule`.
         seed: See `ImageDataModule`.
         num_train: See `ImageDataModule`.
 
     Raises:
-        ValueError: An unknown data set.
+        ValueError: An unknown data set, or a size that does not divide its images'.
     """
 
     def __init__(
@@ -39,6 +42,7 @@ class TorchvisionImages(ImageDataModule):
         root: str,
         *,
         val_size: int,
+        size: int | None = None,
         batch_size: int,
         seed: int = 0,
         num_train: int | None = None,
@@ -46,13 +50,21 @@ class TorchvisionImages(ImageDataModule):
         super().__init__(batch_size, seed, num_train)
         if dataset not in SHAPES:
             raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
+        side = SHAPES[dataset].height
+        if size is not None and (size < 1 or side % size):
+            divisors = [n for n in range(1, side + 1) if side % n == 0]
+            raise ValueError(
+                f"data.size={size} was asked for; the images of {dataset} are {side} x {side}. "
+                f"Choose one of {divisors}."
+            )
         self.dataset = dataset
+        self.size = side if size is None else size
         self.root = Path(root)
         self.val_size = val_size
 
     @property
     def shape(self) -> ImageShape:
-        return SHAPES[self.dataset]
+        return SHAPES[self.dataset]._replace(height=self.size, width=self.size)
 
     def prepare_data(self) -> None:
         """Download what is missing; called in one process only."""
@@ -75,5 +87,15 @@ class TorchvisionImages(ImageDataModule):
                 f"{FOLDERS[self.dataset].split('/')[0]}/ as data.root=DIR "
                 "(for sample.py: data_root=DIR)."
             ) from error
-        images = np.asarray(data)
-        return images.reshape(len(images), self.shape.height, self.shape.width, -1)
+        original = SHAPES[self.dataset]
+        images = np.asarray(data).reshape(len(data), original.height, original.width, -1)
+        return images if self.size == original.height else _block_means(images, self.size)
+
+
+def _block_means(images: Images, size: int) -> UInt8[np.ndarray, "_ size size channels"]:
+    """Images of `size` x `size` pixels, each the mean of the block of pixels it stands for."""
+    count, side, _, channels = images.shape
+    block = side // size
+    blocks = images.reshape(count, size, block, size, block, channels)
+    sums = blocks.sum(axis=(2, 4), dtype=np.uint32)
+    return ((sums + block * block // 2) // (block * block)).astype(np.uint8)

@@ -1,0 +1,88 @@
+"""One picture file of a user's own, as a data set's images are."""
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from linear_transformers.data.images import Images, ImageShape
+
+# Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
+SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
+
+
+def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) -> Images:
+    """Read a picture as one image of a data set's shape and levels, [1, h, w, channels].
+
+    Turned as its EXIF says, 16 bits scaled to 8, transparency laid over the background, and
+    in the data set's channels: grey as ITU-R 601 weighs red, green and blue.
+
+    Args:
+        path: Of any format that Pillow reads.
+        shape: Of the data set's images.
+        resize: Whether a picture of another size is cut to the shape's proportions, about its
+            middle, and resampled; else it is refused.
+        background: The grey, 0 to 255, that shows where the picture is transparent.
+
+    Raises:
+        ValueError: The file is missing, damaged, no picture, several, or of another size.
+    """
+    picture = _load(path)
+    picture = ImageOps.exif_transpose(picture)
+    picture = _eight_bits(picture, path)
+    if picture.has_transparency_data:
+        layer = picture.convert("RGBA")
+        under = Image.new("RGBA", layer.size, (background, background, background, 255))
+        picture = Image.alpha_composite(under, layer)
+    picture = picture.convert("L" if shape.channels == 1 else "RGB")
+    size = (shape.width, shape.height)
+    if picture.size != size:
+        if not resize:
+            raise ValueError(
+                f"{path} is {picture.width} x {picture.height} (width x height); the model's "
+                f"images are {shape.width} x {shape.height}. Give it that size, or resize=true."
+            )
+        picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
+    scaled = np.asarray(picture, dtype=np.float64) * (shape.num_levels - 1) / 255
+    return np.round(scaled).astype(np.uint8).reshape(1, shape.height, shape.width, shape.channels)
+
+
+def _load(path: Path) -> Image.Image:
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file. Give a picture, PNG for instance.")
+    try:
+        with warnings.catch_warnings():
+            # A picture of 90 million pixels is a mistake here, or an attack.
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as picture:
+                frames = getattr(picture, "n_frames", 1)
+                picture.load()
+    except UnidentifiedImageError as error:
+        raise ValueError(f"{path} is not a picture that can be read. Give a PNG.") from error
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise ValueError(f"{path} is far too large a picture ({error}).") from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        raise ValueError(
+            f"{path} is damaged: {str(error).rstrip('.')}. Give a whole picture."
+        ) from error
+    if frames != 1:
+        raise ValueError(f"{path} holds {frames} pictures. Give one with a single one.")
+    return picture
+
+
+def _eight_bits(picture: Image.Image, path: Path) -> Image.Image:
+    if picture.mode in SIXTEEN_BITS:
+        # Some files call one of the 65536 greys transparent.
+        grey = np.asarray(picture).astype(np.float64)
+        scaled = Image.fromarray(np.round(grey / 257).astype(np.uint8))
+        clear = picture.info.get("transparency")
+        if clear is not None:
+            scaled.putalpha(Image.fromarray(np.where(grey == clear, 0, 255).astype(np.uint8)))
+        return scaled
+    if picture.mode in ("I", "F"):
+        raise ValueError(
+            f"{path} has {picture.mode} pixels, 32 bits each, whose white is unknown. "
+            "Give 8 or 16 bits."
+        )
+    return picture

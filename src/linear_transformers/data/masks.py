@@ -1,0 +1,48 @@
+"""Which pixels of an image are given, and which are to be made."""
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool
+
+from linear_transformers.data.image_file import read_image
+from linear_transformers.data.images import ImageShape
+
+Mask = Bool[np.ndarray, "height width"]  # True where a pixel is given
+
+SIDES = ("bottom", "left", "right")
+
+
+def mask_of(hidden: str, shape: ImageShape, *, rows: int | None = None) -> Mask:
+    """The mask that a word or a picture file means.
+
+    Args:
+        hidden: `bottom` hides everything below the first `rows`; `left` and `right` hide a
+            half; anything else is a picture whose light pixels are hidden.
+        shape: Of the images.
+        rows: For `bottom`; None is half of them.
+
+    Raises:
+        ValueError: As many rows are not there; rows for another mask; or an unusable picture.
+    """
+    if rows is not None and hidden != "bottom":
+        raise ValueError(f"rows={rows} goes with mask=bottom; mask={hidden} was asked for.")
+    given = np.ones((shape.height, shape.width), dtype=bool)
+    if hidden == "bottom":
+        rows = shape.height // 2 if rows is None else rows
+        if not 0 <= rows <= shape.height:
+            raise ValueError(f"rows={rows} was asked for; the images have {shape.height} rows.")
+        given[rows:] = False
+    elif hidden == "left":
+        given[:, : shape.width // 2] = False
+    elif hidden == "right":
+        given[:, shape.width // 2 :] = False
+    else:
+        if not Path(hidden).is_file():
+            raise ValueError(
+                f"mask={hidden} is neither one of {list(SIDES)} nor a picture file, "
+                "whose light pixels are hidden."
+            )
+        grey = ImageShape(shape.height, shape.width, channels=1, num_levels=256)
+        given = read_image(Path(hidden), grey, resize=False, background=0)[0, :, :, 0] < 128
+    return given
