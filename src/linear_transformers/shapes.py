@@ -4,12 +4,13 @@
     t  query position   d  query/key width   v  vocabulary, or pixel levels
     s  key position     c  feature width     m  value width, per head
     n  chunk            l  position in chunk p  parameters of a distribution
+    r  rows: sequences picked out of a batch; one that is picked twice is forked
 
 phi maps d to c; the recurrent state is c by m. Letters follow Katharopoulos et al. (2020)
 where the paper has one, except that length is t: n is nobody's batch here.
 """
 
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Queries = Float[Tensor, "b t h d"]
@@ -29,3 +30,5 @@ Hidden = Float[Tensor, "b t e"]
 HiddenOne = Float[Tensor, "b e"]
 Tokens = Int[Tensor, "b t"]
 TokensOne = Int[Tensor, "b"]
+Rows = Int[Tensor, "r"]
+Known = Bool[Tensor, "t"]

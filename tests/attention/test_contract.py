@@ -124,6 +124,24 @@ def test_constant_values_come_back_unchanged(choice):
     )
 
 
+@pytest.mark.parametrize("capacity", [0, 64])
+def test_selected_rows_go_on_as_they_would_have(attention, capacity):
+    """Twice the same row is a fork; the state that was selected from stays as it is."""
+    q, k, v = random_qkv(40)
+    whole = attention(q, k, v)
+    _, state = attention.prefill(
+        q[:, :21], k[:, :21], v[:, :21], empty(attention, capacity=capacity)
+    )
+    rows = torch.tensor([1, 0, 1])
+    rest = (x[:, 21:] for x in (q, k, v))
+    with torch.no_grad():
+        forked = stepped(
+            attention, *(x[rows, 21:] for x in (q, k, v)), attention.select(state, rows)
+        )
+        torch.testing.assert_close(forked, whole[rows, 21:])
+        torch.testing.assert_close(stepped(attention, *rest, state), whole[:, 21:])
+
+
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("capacity", [0, 64])
 def test_step_leaves_the_state_it_was_given_untouched(attention, capacity, gradients):

@@ -122,3 +122,52 @@ def test_a_temperature_not_above_zero_is_refused(distribution, temperature, rais
 def test_a_mixture_of_nothing_is_refused(raises_one_line):
     with raises_one_line("0 logistics"):
         LogisticMixture(17, num_components=0)
+
+
+def drawn_shares(parameters, **options):
+    """How often each value comes when the noise goes through [0, 1) evenly."""
+    distribution = Categorical(parameters.shape[-1])
+    noise = (torch.arange(10_000, dtype=torch.float64) / 10_000).unsqueeze(-1)
+    samples = distribution.sample(parameters.expand(len(noise), -1), noise, **options)
+    return torch.bincount(samples, minlength=parameters.shape[-1]) / len(noise)
+
+
+PROBABILITIES = torch.tensor([0.05, 0.4, 0.1, 0.3, 0.15], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({"top_k": 1}, [1]),
+        ({"top_k": 3}, [1, 3, 4]),
+        ({"top_k": 99}, [0, 1, 2, 3, 4]),
+        ({"top_p": 0.39}, [1]),
+        ({"top_p": 0.41}, [1, 3]),
+        ({"top_p": 0.84}, [1, 3, 4]),
+        ({"top_p": 1.0}, [0, 1, 2, 3, 4]),
+        ({"top_k": 2, "top_p": 0.6}, [1, 3]),  # of two, 4/7 and 3/7: one does not reach 0.6
+        ({"top_k": 2, "top_p": 0.5}, [1]),
+    ],
+)
+def test_truncation_keeps_the_most_likely_values_in_proportion(options, kept):
+    expected = torch.zeros_like(PROBABILITIES)
+    expected[kept] = PROBABILITIES[kept] / PROBABILITIES[kept].sum()
+    shares = drawn_shares(PROBABILITIES.log(), **options)
+    torch.testing.assert_close(shares.double(), expected, atol=2e-4, rtol=0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1 - 2**-24])
+def test_a_struck_out_value_never_comes(noise):
+    """Not even for noise above a last sum that rounding has left below 1."""
+    logits = torch.randn(500, 256)
+    noise = torch.full((500, 1), noise)
+    samples = Categorical(256).sample(logits, noise, top_k=7)
+    least = logits.topk(7).values[:, -1]
+    assert (logits.gather(1, samples[:, None])[:, 0] >= least).all()
+
+
+@pytest.mark.parametrize("options", [{"top_k": 0}, {"top_p": 0.0}, {"top_p": 1.5}])
+def test_truncation_out_of_range_is_refused(options, raises_one_line):
+    ((name, value),) = options.items()
+    with raises_one_line(f"{name}={value}", "must be"):
+        Categorical(5).sample(torch.randn(1, 5), torch.rand(1, 1), **options)

@@ -7,7 +7,17 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import nn
 
-from linear_transformers.shapes import Key, Keys, Output, Outputs, Queries, Query, Value, Values
+from linear_transformers.shapes import (
+    Key,
+    Keys,
+    Output,
+    Outputs,
+    Queries,
+    Query,
+    Rows,
+    Value,
+    Values,
+)
 
 State = TypeVar("State")
 
@@ -65,6 +75,10 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
     @abstractmethod
     def step(self, q_i: Query, k_i: Key, v_i: Value, state: State) -> tuple[Output, State]:
         """One position: its output, and the state that includes it."""
+
+    @abstractmethod
+    def select(self, state: State, rows: Rows) -> State:
+        """The state of some of the sequences; a row that is named twice is forked."""
 
     @abstractmethod
     def prefill(

@@ -10,7 +10,17 @@ from linear_transformers.attention.base import CausalAttention, check_equal_leng
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops import LinearState
 from linear_transformers.ops.precision import widened
-from linear_transformers.shapes import Key, Keys, Output, Outputs, Queries, Query, Value, Values
+from linear_transformers.shapes import (
+    Key,
+    Keys,
+    Output,
+    Outputs,
+    Queries,
+    Query,
+    Rows,
+    Value,
+    Values,
+)
 
 
 class LinearAttention(CausalAttention[LinearState]):
@@ -76,6 +86,9 @@ class LinearAttention(CausalAttention[LinearState]):
         self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
     ) -> tuple[Output, LinearState]:
         return ops.step(*self._features(q_i, k_i), v_i, state, eps=self.eps)
+
+    def select(self, state: LinearState, rows: Rows) -> LinearState:
+        return LinearState(*(sums[rows] for sums in state))
 
     def prefill(
         self, q: Queries, k: Keys, v: Values, state: LinearState | None = None

@@ -8,7 +8,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.attention.base import CausalAttention, check_equal_lengths
-from linear_transformers.shapes import Key, Keys, Output, Outputs, Queries, Query, Value, Values
+from linear_transformers.shapes import (
+    Key,
+    Keys,
+    Output,
+    Outputs,
+    Queries,
+    Query,
+    Rows,
+    Value,
+    Values,
+)
 
 
 class Buffer:
@@ -56,6 +66,13 @@ class KeyValueCache(NamedTuple):
         buffer.values[:, :, start:end] = values
         buffer.taken = end
         return KeyValueCache(buffer, end)
+
+    def select(self, rows: Rows) -> "KeyValueCache":
+        """Some of the sequences, in memory of their own with as much room."""
+        room = (0, 0, 0, self.buffer.capacity - self.length)
+        buffer = Buffer(F.pad(self.keys[rows], room), F.pad(self.values[rows], room))
+        buffer.taken = self.length
+        return KeyValueCache(buffer, self.length)
 
     def _copied(self, *, capacity: int) -> Buffer:
         room = (0, 0, 0, capacity - self.length)
@@ -109,6 +126,9 @@ class SoftmaxAttention(CausalAttention[KeyValueCache]):
             q_i.unsqueeze(2), state.keys, state.values, scale=self.scale
         )
         return out.squeeze(2), state
+
+    def select(self, state: KeyValueCache, rows: Rows) -> KeyValueCache:
+        return state.select(rows)
 
     def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
         check_equal_lengths(q, k)

@@ -1,5 +1,6 @@
 """One free probability per value."""
 
+import math
 from typing import ClassVar
 
 import torch
@@ -30,9 +31,42 @@ class Categorical(ValueDistribution):
         noise: Float[Tensor, "*batch z"],
         *,
         temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float = 1.0,
     ) -> Int[Tensor, "*batch"]:
+        """See `ValueDistribution.sample`.
+
+        Args:
+            parameters: Logits.
+            noise: One uniform number a value.
+            temperature: Divides the logits; what follows looks at what that gives.
+            top_k: Draw from the k most likely values only (and those as likely as the k-th).
+            top_p: Draw from the fewest most likely values whose probabilities reach this sum
+                (Holtzman et al., 2020, nucleus sampling).
+
+        Raises:
+            ValueError: An option is out of its range.
+        """
         check_temperature(temperature)
-        return invert_cdf(_wide(parameters) / temperature, noise[..., 0])
+        if top_k is not None and top_k < 1:
+            raise ValueError(f"top_k={top_k} was asked for; it must be at least 1.")
+        if not 0 < top_p <= 1:
+            raise ValueError(f"top_p={top_p} was asked for; it must be above 0, and 1 at most.")
+        logits = _wide(parameters) / temperature
+        if top_k is not None and top_k < self.num_values:
+            least = logits.topk(top_k, dim=-1).values[..., -1:]
+            logits = logits.masked_fill(logits < least, -math.inf)
+        if top_p < 1:
+            logits = _nucleus(logits, top_p)
+        return invert_cdf(logits, noise[..., 0])
+
+
+def _nucleus(logits: Float[Tensor, "*batch v"], top_p: float) -> Float[Tensor, "*batch v"]:
+    """All but the fewest most likely values whose probabilities reach a sum, struck out."""
+    probabilities, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
+    reached_before = probabilities.cumsum(-1) - probabilities >= top_p
+    struck_out = torch.zeros_like(reached_before).scatter(-1, order, reached_before)
+    return logits.masked_fill(struck_out, -math.inf)
 
 
 def invert_cdf(
@@ -40,8 +74,9 @@ def invert_cdf(
 ) -> Int[Tensor, "*batch"]:
     """The smallest index whose cumulative probability exceeds the noise."""
     cdf = torch.softmax(logits, dim=-1).cumsum(-1)
-    # Rounding may leave the last sum below 1: noise above it still means the last index.
-    return (cdf[..., :-1] <= noise.unsqueeze(-1)).sum(-1)
+    # Rounding may leave the last sum below 1. Noise above it must not select what comes after
+    # the last possible value; what comes after has the same sum, and x / x is exactly 1.
+    return (cdf / cdf[..., -1:] <= noise.unsqueeze(-1)).sum(-1)
 
 
 def _wide(parameters: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ parameters of the distribution of the *next* value, so the first value is modell
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -15,7 +16,7 @@ from linear_transformers.attention import AttentionFactory
 from linear_transformers.models.block import Block
 from linear_transformers.models.embedding import TokenEmbedding
 from linear_transformers.ops.precision import without_autocast
-from linear_transformers.shapes import Tokens, TokensOne
+from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 
 class ModelState(NamedTuple):
@@ -98,6 +99,11 @@ class AutoregressiveTransformer(nn.Module):
         self.norm = nn.LayerNorm(model_dim)
         self.head = nn.Linear(model_dim, num_parameters)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.head.weight.device
+
     def with_start(self, values: Tokens) -> Int[Tensor, "b t+1"]:
         """The tokens that stand before values: the start token in front."""
         return nn.functional.pad(values, (1, 0), value=self.start_token)
@@ -114,7 +120,7 @@ class AutoregressiveTransformer(nn.Module):
 
     def init_state(self, batch: int) -> ModelState:
         """Nothing read yet, not even the start token. On the model's device, in its type."""
-        weight = self.head.weight
+        weight = self.embedding.tokens.weight  # the head may be kept wider
         return ModelState(
             position=0,
             layers=tuple(
@@ -133,6 +139,13 @@ class AutoregressiveTransformer(nn.Module):
             x, layer = block.step(x, layer)
             layers.append(layer)
         return self._predict(x), ModelState(state.position + 1, tuple(layers))
+
+    def select(self, state: ModelState, rows: Rows) -> ModelState:
+        """The state of some of the sequences; a row that is named twice is forked."""
+        layers = zip(self.blocks, state.layers, strict=True)
+        return ModelState(
+            state.position, tuple(block.select(layer, rows) for block, layer in layers)
+        )
 
     def prefill(
         self, tokens: Tokens, state: ModelState | None = None

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory
-from linear_transformers.shapes import Hidden, HiddenOne
+from linear_transformers.shapes import Hidden, HiddenOne, Rows
 
 NORMS = ("post", "pre")
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -80,6 +80,10 @@ class Block(nn.Module):
         """One position: its output, and the state that includes it."""
         attended, state = self.attention.step(*self._queries_keys_values(x_i), state)
         return self._after_attention(x_i, attended), state
+
+    def select(self, state: Any, rows: Rows) -> Any:
+        """The state of some of the sequences; a row that is named twice is forked."""
+        return self.attention.select(state, rows)
 
     def prefill(self, x: Hidden, state: Any = None) -> tuple[Hidden, Any]:
         """A whole stretch in parallel after `state`, and the state after it."""

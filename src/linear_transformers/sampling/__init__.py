@@ -1,9 +1,25 @@
-"""Loops over `step`: a trained transformer running as a recurrent network."""
+"""Loops over `step`: a trained model as a recurrent network."""
 
 from linear_transformers.sampling.autoregressive import (
+    Decoder,
+    Prompt,
+    Recomputed,
+    Sampler,
     complete,
     largest_step_difference,
+    read,
     uniform_noise,
 )
+from linear_transformers.sampling.speed import step_milliseconds
 
-__all__ = ["complete", "largest_step_difference", "uniform_noise"]
+__all__ = [
+    "Decoder",
+    "Prompt",
+    "Recomputed",
+    "Sampler",
+    "complete",
+    "largest_step_difference",
+    "read",
+    "step_milliseconds",
+    "uniform_noise",
+]

@@ -1,19 +1,76 @@
 """Generate values one at a time, at constant cost per value where attention is linear."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.shapes import Tokens
+from linear_transformers.shapes import Known, Rows, Tokens, TokensOne
 
 # CPU matrix products round a row differently when it comes in a batch of 1, 2 or 3 (or in
 # what is left over from fours) than in fours. Padded to fours, a row does not know its batch.
 _ROW_MULTIPLE = 4
+
+# Parameters [b, p] and noise [b, z] to values [b]: a distribution's `sample`, its options given.
+Sampler = Callable[[Tensor, Tensor], Tensor]
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """What generates: a model in recurrent mode, or `Recomputed`, which has no state."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def with_start(self, values: Tokens) -> Tokens: ...
+
+    def prefill(self, tokens: Tokens, state: Any = None) -> tuple[Float[Tensor, "b t p"], Any]: ...
+
+    def step(self, token: TokensOne, state: Any) -> tuple[Float[Tensor, "b p"], Any]: ...
+
+    def select(self, state: Any, rows: Rows) -> Any: ...
+
+
+class Recomputed:
+    """The paper's slow baseline: nothing is remembered, each step runs `forward` on everything.
+
+    The state is the tokens so far. A step costs what a whole sequence costs in training.
+    """
+
+    def __init__(self, model: AutoregressiveTransformer):
+        self.model = model
+        self.device = model.device
+        self.with_start = model.with_start
+
+    def prefill(
+        self, tokens: Tokens, state: Int[Tensor, "b before"] | None = None
+    ) -> tuple[Float[Tensor, "b t p"], Int[Tensor, "b after"]]:
+        read = tokens if state is None else torch.cat([state, tokens], dim=1)
+        return self.model(read)[:, read.shape[1] - tokens.shape[1] :], read
+
+    def step(
+        self, token: TokensOne, state: Int[Tensor, "b before"]
+    ) -> tuple[Float[Tensor, "b p"], Int[Tensor, "b after"]]:
+        parameters, state = self.prefill(token.unsqueeze(1), state)
+        return parameters[:, -1], state
+
+    def select(self, state: Tokens, rows: Rows) -> Int[Tensor, "r t"]:
+        return state[rows]
+
+
+class Prompt(NamedTuple):
+    """Given values, read up to the first hidden one: a state to continue any number of times."""
+
+    values: Int[Tensor, "b t"]
+    known: Known
+    parameters: Float[Tensor, "b p"]
+    state: Any
 
 
 def uniform_noise(
@@ -34,50 +91,69 @@ def uniform_noise(
 
 
 @torch.inference_mode()
-def complete(
-    model: AutoregressiveTransformer,
-    distribution: ValueDistribution,
-    prefix: Int[Tensor, "b known"],
-    noise: Float[Tensor, "b t z"],
-    *,
-    temperature: float = 1.0,
-) -> Int[Tensor, "b t"]:
-    """Continue each prefix to the length of its noise, in recurrent mode.
+def read(decoder: Decoder, values: Int[Tensor, "b t"], known: Bool[Tensor, " flags"]) -> Prompt:
+    """Read given values in parallel, up to the first that is hidden.
 
-    The prefix is read once in parallel; every further value is one `step`. On a CPU, a
+    Args:
+        decoder: A model in `eval()` mode.
+        values: Whole sequences; what they hold where `known` is false is not looked at.
+        known: Which positions are given, the same in every sequence.
+
+    Raises:
+        ValueError: There are not as many flags as positions.
+    """
+    if known.shape[0] != values.shape[1]:
+        raise ValueError(
+            f"{known.shape[0]} flags say what is known of {values.shape[1]} values. Give one each."
+        )
+    padded = _padded(values.to(decoder.device))
+    hidden = (~known).nonzero()
+    prefix = padded[:, : int(hidden[0]) if len(hidden) else values.shape[1] - 1]
+    parameters, state = decoder.prefill(decoder.with_start(prefix))
+    return Prompt(padded, known.cpu(), parameters[:, -1], state)
+
+
+@torch.inference_mode()
+def complete(
+    decoder: Decoder,
+    sample: Sampler,
+    prompt: Prompt,
+    rows: Rows,
+    noise: Float[Tensor, "r t z"],
+    *,
+    on_value: Callable[[], None] = lambda: None,
+) -> Int[Tensor, "r t"]:
+    """Continue prompts to whole sequences in recurrent mode, one `step` a value.
+
+    A hidden value is drawn given all values before it, drawn or given. Given values after the
+    first hidden one are kept, but a value cannot know what is given after it. On a CPU, a
     sequence comes out the same in a batch of any size.
 
     Args:
-        model: In `eval()` mode; its parameters say where to compute.
-        distribution: Of a value given the model's output.
-        prefix: Known values; none of them (width 0) generates from nothing.
-        noise: See `uniform_noise`; row i belongs to prefix i.
-        temperature: See `ValueDistribution.sample`.
+        decoder: What read the prompt.
+        sample: See `Sampler`.
+        prompt: See `read`. It can be continued again.
+        rows: Which sequence of the prompt each result continues; one named twice is forked.
+        noise: See `uniform_noise`; one row for each of `rows`.
+        on_value: Called after each position.
 
     Returns:
-        Prefix and continuation together, [b, t].
-
-    Raises:
-        ValueError: The temperature is not above 0, or the prefix longer than the noise.
+        Given and drawn values together.
     """
-    batch, length = noise.shape[:2]
-    known = prefix.shape[1]
-    if known > length:
-        raise ValueError(f"A prefix of {known} values cannot be completed to {length}.")
-    device = model.head.weight.device
-    padded = -batch % _ROW_MULTIPLE if device.type == "cpu" else 0
-    values = torch.zeros(batch + padded, length, dtype=torch.long, device=device)
-    values[:batch, :known] = prefix.to(device)
-    noise = torch.nn.functional.pad(noise, (0, 0, 0, 0, 0, padded)).to(device)
-
-    if known < length:
-        parameters, state = model.prefill(model.with_start(values[:, :known]))
-        parameters = parameters[:, -1]
-        for i in range(known, length):
-            values[:, i] = distribution.sample(parameters, noise[:, i], temperature=temperature)
-            if i + 1 < length:
-                parameters, state = model.step(values[:, i], state)
-    return values[:batch]
+    count, device = len(rows), decoder.device
+    rows = _padded(rows.to(device))
+    noise = _padded(noise.to(device))
+    values, parameters = prompt.values[rows], prompt.parameters[rows]
+    state = decoder.select(prompt.state, rows)
+    known = prompt.known.tolist()
+    hidden = [i for i, given in enumerate(known) if not given]
+    for i in range(hidden[0], hidden[-1] + 1) if hidden else ():
+        if not known[i]:
+            values[:, i] = sample(parameters, noise[:, i])
+        if i < hidden[-1]:
+            parameters, state = decoder.step(values[:, i], state)
+        on_value()
+    return values[:count]
 
 
 @torch.inference_mode()
@@ -97,3 +173,9 @@ def largest_step_difference(model: AutoregressiveTransformer, values: Tokens) ->
             output, state = model.step(tokens[:, i], state)
             largest = max(largest, (output - expected[:, i]).abs().max().item())
     return largest
+
+
+def _padded(x: Tensor) -> Tensor:
+    """More rows, to a multiple of four on a CPU; they are zero, and nobody looks at them."""
+    missing = -len(x) % _ROW_MULTIPLE if x.device.type == "cpu" else 0
+    return F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing))

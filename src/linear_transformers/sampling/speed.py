@@ -1,0 +1,70 @@
+"""What a step costs, at several places of a sequence, of several decoders side by side."""
+
+import time
+from collections.abc import Mapping
+from statistics import mean, median
+
+import torch
+
+from linear_transformers.distributions import ValueDistribution
+from linear_transformers.sampling.autoregressive import Decoder
+
+
+@torch.inference_mode()
+def step_milliseconds(
+    decoders: Mapping[str, Decoder],
+    distribution: ValueDistribution,
+    *,
+    length: int,
+    batch: int,
+    positions: int = 8,
+    steps: int = 8,
+    rounds: int = 3,
+    once: frozenset[str] = frozenset(),
+) -> dict[str, float]:
+    """Mean milliseconds over a sequence to sample one value of each image and to read it.
+
+    Each decoder in turn at each of some evenly spaced positions, several times over; the
+    median of a position is averaged over positions.
+
+    Args:
+        decoders: By name; all of one device.
+        distribution: What their output are the parameters of.
+        length: Values a sequence, at least 4.
+        batch: Sequences side by side.
+        positions: Where in the sequence steps are measured.
+        steps: Consecutive steps a measurement. They do not go past the end of the sequence.
+        rounds: How often each is measured.
+        once: Names of decoders whose measurements are one step long: a step that costs a
+            whole forward pass need not be repeated to be seen.
+    """
+    device = next(iter(decoders.values())).device
+    medians: dict[str, list[float]] = {name: [] for name in decoders}
+    # One step that is not counted, then `steps`: as far as that leads from the last position.
+    steps = max(1, min(steps, length // (2 * positions) - 1))
+    for position in (length * i // (2 * positions) for i in range(1, 2 * positions, 2)):
+        position = min(position, length - 2 - steps)
+        values = torch.randint(distribution.num_values, (batch, position), device=device)
+        noise = torch.rand(steps + 1, batch, distribution.noise_dim, device=device)
+        read = {name: x.prefill(x.with_start(values)) for name, x in decoders.items()}
+        times: dict[str, list[float]] = {name: [] for name in decoders}
+        for _ in range(rounds):
+            for name, decoder in decoders.items():
+                outputs, state = read[name]
+                last = outputs[:, -1]
+                last, state = decoder.step(distribution.sample(last, noise[-1]), state)
+                _synchronize(device)  # that one was to fill the caches
+                count = 1 if name in once else steps
+                begin = time.perf_counter()
+                for i in range(count):
+                    last, state = decoder.step(distribution.sample(last, noise[i]), state)
+                _synchronize(device)
+                times[name].append(1000 * (time.perf_counter() - begin) / count)
+        for name, found in times.items():
+            medians[name].append(median(found))
+    return {name: mean(found) for name, found in medians.items()}
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
