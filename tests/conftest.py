@@ -1,5 +1,6 @@
 """What the tests share. Shapes are checked in every call: see addopts in pyproject.toml."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,15 +10,15 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from torch import Tensor
 
-from linear_transformers.runtime.cli import register_project
+from linear_transformers.runtime.project import register_project
 from linear_transformers.runtime.schema import TrainJob
 from linear_transformers.runtime.validation import validated
 
 PROJECT = Path(__file__).parent.parent
 CONF = PROJECT / "conf"
 
-# Small enough for a test, still a whole model.
-TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16"]
+# Small enough for a test, still a whole model; that nobody watches.
+TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16", "logger=none"]
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -37,6 +38,16 @@ def random_qkv(
 ) -> tuple[Tensor, Tensor, Tensor]:
     generator = torch.Generator().manual_seed(t)
     return tuple(torch.randn(b, t, h, d, generator=generator, dtype=dtype) for _ in range(3))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _nobody_is_told() -> Iterator[None]:
+    """Whoever runs the tests may have an account: nothing goes there."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("WANDB_")]:
+            patch.delenv(name)
+        patch.setenv("WANDB_MODE", "offline")
+        yield
 
 
 @pytest.fixture(autouse=True)

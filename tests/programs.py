@@ -58,3 +58,8 @@ def metrics(run_directory: Path) -> list[dict]:
 def figures(run_directory: Path, name: str) -> list[float]:
     """One metric of a run, in the order it was recorded."""
     return [row[name] for row in metrics(run_directory) if name in row]
+
+
+def wandb_runs(folder: Path) -> list[Path]:
+    """The logs of W&B runs below a folder, oldest first."""
+    return sorted(folder.rglob("wandb/*run-*/*.wandb"), key=lambda path: path.parent.name)

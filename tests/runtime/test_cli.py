@@ -47,7 +47,7 @@ def complaint(monkeypatch, tmp_path):
         ("scheduler.warmpu=0.1", ("Did you mean warmup?",)),
         ("data.batchsize=3", ("Did you mean batch_size?",)),
         ("paths.run=x", ("Did you mean runs?",)),
-        ("logger=wandbb", ("csv, none",)),
+        ("logger=wandbb", ("logger=wandbb", "Did you mean wandb?")),
         ("+callbacks.foo=3", ("callbacks.foo", "3")),
         ("+logger.foo.x=1", ("logger.foo names no class",)),
         ("~model", ("model names no class",)),

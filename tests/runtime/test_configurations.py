@@ -11,16 +11,15 @@ from lightning import Trainer
 
 from linear_transformers.data import ImageShape
 from linear_transformers.runtime import schema
-from linear_transformers.runtime.build import build_task
+from linear_transformers.runtime.build import build_data, build_task
 from tests.conftest import CONF, TINY, composed, configured
 from tests.data.test_images import write_mnist
-from tests.programs import QUICK, figures, run, run_apart
+from tests.programs import QUICK, figures, run, run_apart, wandb_runs
 
 EXPERIMENTS = sorted(
     str(path.relative_to(CONF / "experiment").with_suffix(""))
     for path in (CONF / "experiment").rglob("*.yaml")
 )
-SHAPES = {"MNIST": ImageShape(28, 28, 1, 256), "CIFAR10": ImageShape(32, 32, 3, 256)}
 
 
 def one_step(cfg, shape: ImageShape, batch: int = 1) -> float:
@@ -40,11 +39,12 @@ def one_step(cfg, shape: ImageShape, batch: int = 1) -> float:
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
     cfg = configured(f"experiment={experiment}")
-    assert cfg.model.num_layers == {"MNIST": 8, "CIFAR10": 16}[cfg.data.dataset]
-    assert (cfg.model.num_heads, cfg.model.model_dim) == (8, 256)
-    assert cfg.task.distribution.num_components == 10
-    cfg.model.num_layers = 1  # full depth: test_the_papers_models_train_at_full_size
-    assert np.isfinite(one_step(cfg, SHAPES[cfg.data.dataset]))
+    if experiment.startswith("paper/"):
+        assert cfg.model.num_layers == {"MNIST": 8, "CIFAR10": 16}[cfg.data.dataset]
+        assert (cfg.model.num_heads, cfg.model.model_dim) == (8, 256)
+        assert cfg.task.distribution.num_components == 10
+    cfg.model.num_layers = 1
+    assert np.isfinite(one_step(cfg, build_data(cfg).shape))
 
 
 @pytest.mark.parametrize(
@@ -152,36 +152,16 @@ def test_a_run_can_be_limited_by_time_alone(tmp_path):
     assert "test bits/dim" in printed
 
 
-def test_one_failing_job_does_not_end_a_sweep(tmp_path, capfd):
-    with pytest.raises(SystemExit) as stopped:
-        run("train", "-m", *QUICK, "model.num_heads=3,2", f"paths.runs={tmp_path}")
-    assert stopped.value.code == 1
-    assert "error: model_dim=16 does not divide into num_heads=3" in capfd.readouterr().err
-    assert len(list(tmp_path.glob("*/checkpoints/best.ckpt"))) == 1
-
-
-def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
-    with pytest.raises(SystemExit):
-        run("train", "-m", *QUICK, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2",
-            f"paths.runs={tmp_path}")  # fmt: skip
-    assert "one device" in capfd.readouterr().err
-
-
-def test_a_multirun_makes_one_run_a_job(tmp_path):
-    run("train", "-m", *QUICK, "model=linear,softmax", f"paths.runs={tmp_path}")
-    names = sorted(path.parent.name for path in tmp_path.glob("*/config.yaml"))
-    assert [name.rsplit("-", 2)[0] for name in names] == ["digits-linear", "digits-softmax"]
-
-
 def test_two_processes_train_and_leave_one_run(tmp_path):
     """And their test figure is that of one process over the same 180 images, each seen once."""
     both, alone = tmp_path / "both", tmp_path / "alone"
     whole_test = "trainer.limit_test_batches=null"
     run_apart(
         "train", *TINY, "debug=step", f"paths.runs={both}", "run_id=two", whole_test,
-        "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2",
+        "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "logger=wandb",
     )  # fmt: skip
     assert [path.name for path in both.iterdir()] == ["two"]
+    assert len(wandb_runs(both)) == 1  # the first process's
     run(
         "train", *QUICK, f"paths.runs={alone}", "run_id=one", whole_test,
         "train=false", f"ckpt_path={both}/two",

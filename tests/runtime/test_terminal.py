@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from linear_transformers.data import ImageShape
-from linear_transformers.runtime.pictures import HIDDEN, save_grid, to_rgb, with_hidden_rows
+from linear_transformers.runtime.pictures import HIDDEN, save_grid, to_rgb, with_hidden
 from linear_transformers.runtime.progress import Progress
 from tests.conftest import PROJECT
 from tests.programs import QUICK, run
@@ -64,11 +64,12 @@ def test_levels_become_bytes(channels):
 def test_the_grid_shows_every_image_of_every_row_where_it_belongs(tmp_path):
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
     originals = np.stack([np.full((4, 4, 3), colour, np.uint8) for colour in colours])
-    save_grid(
-        {"given": with_hidden_rows(originals, 2), "original": originals}, tmp_path / "grid.png"
-    )
+    mask = np.zeros((4, 4), bool)
+    mask[:2] = True
+    tiles = {"given": with_hidden(originals, mask), "original": originals}
+    save_grid(tiles, tmp_path / "grid.png")
     grid = np.asarray(Image.open(tmp_path / "grid.png"))
-    side, gap, margin = 84, 6, 92
+    side, gap, margin = 84, 6, 104
     for column, colour in enumerate(colours):
         x = margin + column * (side + gap) + side // 2
         assert tuple(grid[gap + side // 4, x]) == colour

@@ -1,14 +1,14 @@
 """Composition in one place: attention goes into the model, the model into the task."""
 
+from collections.abc import Sequence
+from functools import partial
 from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from hydra.errors import InstantiationException
 from hydra.utils import get_class, instantiate
 from lightning import Callback, Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig
 
 from linear_transformers.attention import AttentionFactory
@@ -17,27 +17,28 @@ from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.runtime.checkpoint import AtomicCheckpoints, RunInCheckpoint
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.metrics import MetricsFile
 from linear_transformers.runtime.randomness import StepSeed
 from linear_transformers.runtime.runs import Run
+from linear_transformers.runtime.tracking import Description, Record, Tracker
 from linear_transformers.tasks import ImageGeneration
 
 
 def make(node: DictConfig, **parts: Any) -> Any:
-    """Instantiate one validated node.
+    """Instantiate one validated node; a `_partial_` one becomes a factory.
 
     Raises:
         ValueError: Its class refuses the values it is given.
     """
+    # Always partial: among the arguments of `instantiate`, Hydra makes dataclasses into dicts.
+    factory = instantiate(node, _recursive_=False, _convert_="all", _partial_=True)
+    if node.get("_partial_"):
+        return partial(factory, **parts)
+    package, _, name = node["_target_"].rpartition(".")
     try:
-        return instantiate(node, _recursive_=False, _convert_="all", **parts)
-    except InstantiationException as error:
-        cause = error.__cause__
-        if not isinstance(cause, ValueError | MisconfigurationException):
-            raise
-        name = node["_target_"].rsplit(".", 1)[1]
-        ours = node["_target_"].startswith("linear_transformers.")
-        raise ValueError(str(cause) if ours else f"{name}: {first_line(cause)}.") from cause
+        return factory(**parts)
+    except (ValueError, MisconfigurationException) as error:
+        ours = package.startswith("linear_transformers.")
+        raise ValueError(str(error) if ours else f"{name}: {first_line(error)}.") from error
 
 
 def build_data(cfg: DictConfig) -> ImageDataModule:
@@ -92,19 +93,42 @@ def build_task(cfg: DictConfig, shape: ImageShape) -> ImageGeneration:
     )
 
 
-def build_trainer(cfg: DictConfig, run: Run, shape: ImageShape) -> Trainer:
+def build_trackers(cfg: DictConfig, description: Description) -> list[Tracker]:
+    """Where the job can be watched. Only the first process of a run starts them.
+
+    Raises:
+        ValueError: A tracker refuses its values, or its package is not installed.
+    """
+    trackers = []
+    for name, node in cfg.logger.items():
+        try:
+            trackers.append(make(node, description=description))
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"logger={name} needs a package that is not installed: "
+                f"pip install 'linear-transformers[{name}]'."
+            ) from error
+    return trackers
+
+
+def build_trainer(
+    cfg: DictConfig, run: Run, shape: ImageShape, trackers: Sequence[Tracker]
+) -> Trainer:
     """Lightning's trainer with this run's files, callbacks and loggers."""
     callbacks: list[Callback] = [RunInCheckpoint(cfg, shape, run), StepSeed(cfg.seed)]
     for name, node in cfg.callbacks.items():
-        file = {"dirpath": str(run.checkpoints), "filename": name, "enable_version_counter": False}
-        saves = node["_target_"].endswith("ModelCheckpoint")
-        callbacks.append(make(node, **(file if saves else {})))
-    loggers: list[Logger] = [MetricsFile(run.metrics)]
-    loggers += [make(node, save_dir=str(run.path), name="csv") for node in cfg.logger.values()]
+        kind = node["_target_"].rsplit(".", 1)[1]
+        files = {
+            "ModelCheckpoint": {
+                "dirpath": str(run.checkpoints), "filename": name, "enable_version_counter": False
+            },
+            "Samples": {"run": run},
+        }  # fmt: skip
+        callbacks.append(make(node, **files.get(kind, {})))
     return make(
         cfg.trainer,
         callbacks=callbacks,
-        logger=loggers,
+        logger=[Record(run.metrics), *trackers],
         plugins=[AtomicCheckpoints()],
         default_root_dir=str(run.path),
         use_distributed_sampler=False,  # the data module's batches know their device

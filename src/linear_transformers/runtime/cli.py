@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 import linear_transformers
 from linear_transformers.runtime.complaints import about_composition, choices
+from linear_transformers.runtime.project import register_project
+from linear_transformers.runtime.sweeps import Outcome, Sweep
 from linear_transformers.runtime.validation import validated
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
@@ -29,7 +30,7 @@ class JobFailedError(Exception):
 
 def command(
     script: str, *, schema: type, usage: str, groups: tuple[str, ...] = ()
-) -> Callable[[Callable[[DictConfig], Any]], Callable[[], None]]:
+) -> Callable[[Callable[[DictConfig], Outcome]], Callable[[], None]]:
     """Make a job, a function of a validated configuration, into a program.
 
     Args:
@@ -41,34 +42,47 @@ def command(
     """
     path = Path(script).resolve()
     conf = path.parent / "conf"
-    keys = {field.name for field in fields(schema)}
+    keys = {field.name.rstrip("_") for field in fields(schema)}
     wants_traceback = os.environ.get(TRACEBACK) == "1"
 
-    def decorate(job: Callable[[DictConfig], Any]) -> Callable[[], None]:
-        composed = False
-
-        def task(cfg: DictConfig) -> Any:
-            nonlocal composed
-            composed = True
+    def decorate(job: Callable[[DictConfig], Outcome]) -> Callable[[], None]:
+        def attempt(cfg: DictConfig) -> tuple[Outcome | None, str]:
+            """What the job came to, or the one line that says why it came to nothing."""
             try:
                 with _traceback("1" if wants_traceback else None):  # for processes it starts
-                    return job(validated(cfg, schema))
+                    return job(validated(cfg, schema)), ""
             except (ValueError, OSError) as error:
                 message = _for_people(error)
                 if wants_traceback or message is None:
                     raise
-            if HydraConfig.get().mode == RunMode.RUN:
-                sys.exit(f"error: {message}")
-            print(f"error: {message}", file=sys.stderr)
-            raise JobFailedError  # an exit would end the sweep
+                return None, message
 
         def main() -> None:
-            nonlocal composed
-            composed = False
             if {"-h", "--help"} & set(sys.argv[1:]):
                 print(_help(usage, conf, groups))
                 return
             register_project(path.parent)
+            composed = False
+            sweep: Sweep | None = None
+
+            def task(cfg: DictConfig) -> float | None:
+                nonlocal composed, sweep
+                composed = True
+                about = HydraConfig.get()
+                outcome, message = None, "stopped before its end"
+                try:
+                    outcome, message = attempt(cfg)
+                finally:
+                    if about.mode == RunMode.MULTIRUN:
+                        sweep = sweep or Sweep(Path(about.sweep.dir), path.name)
+                        sweep.add(about.overrides.task, outcome, message)
+                if outcome is not None:
+                    return outcome.objective
+                if about.mode == RunMode.RUN:
+                    sys.exit(f"error: {message}")
+                print(f"error: {message}", file=sys.stderr)
+                raise JobFailedError  # an exit would end the sweep
+
             run = hydra.main(version_base="1.3", config_path=str(conf), config_name=path.stem)
             try:
                 with _traceback("1"):  # Hydra raises what it would print
@@ -78,19 +92,14 @@ def command(
             except (HydraException, OmegaConfBaseException, ValueError) as error:
                 if wants_traceback or composed:
                     raise
-                message = about_composition(error, conf, groups, keys)
-            else:
-                return
-            sys.exit(f"error: {message}")
+                sys.exit(f"error: {about_composition(error, conf, groups, keys)}")
+            finally:
+                if sweep is not None:
+                    sweep.report()
 
         return main
 
     return decorate
-
-
-def register_project(folder: Path) -> None:
-    """Let ${project:} in a config mean this folder, so that no path depends on where one stands."""
-    OmegaConf.register_new_resolver("project", lambda: str(folder), replace=True)
 
 
 def _help(usage: str, conf: Path, groups: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
-"""What a run costs: tokens a second, gradient norm, peak memory."""
+"""What a run costs: tokens a second, the share of the device's arithmetic, memory."""
 
+import copy
 import resource
 import sys
 import time
@@ -8,16 +9,36 @@ from typing import Any, NoReturn
 import torch
 from lightning import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
+from torch.utils.flop_counter import FlopCounterMode
+
+from linear_transformers.models import AutoregressiveTransformer
+
+# Matrix products by which a device's peak is measured: large enough to reach it.
+PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
+PEAK_ROUNDS = 5
 
 
 class Performance(Callback):
-    """Logs the figures every `log_every_n_steps`, and stops a run whose loss is no number."""
+    """Logs the figures every `log_every_n_steps`, and stops a run whose loss is no number.
+
+    `perf/model_flop_utilization` is the model's arithmetic, forward and backward, a second,
+    over what a large matrix product reaches on the same device in the same precision, which
+    is measured as training starts: data sheets promise what no program sees.
+    """
 
     def __init__(self) -> None:
         self.tokens = 0
         self.since = 0.0
         self.step = 0
         self.loss: torch.Tensor | None = None
+        self.flops_per_token = 0.0
+        self.peak_flops = 1.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        model = pl_module.model
+        assert isinstance(model, AutoregressiveTransformer)
+        self.flops_per_token = training_flops_per_token(model)
+        self.peak_flops = peak_flops(pl_module.device, str(trainer.precision))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._restart(trainer)
@@ -44,8 +65,11 @@ class Performance(Callback):
             return
         self._check_loss(trainer)  # waits for the device: the time below is honest
         seconds = time.perf_counter() - self.since
+        rate = self.tokens / seconds
+        flops = rate * self.flops_per_token / trainer.world_size
         figures = {
-            "perf/tokens_per_second": self.tokens / seconds,
+            "perf/tokens_per_second": rate,
+            "perf/model_flop_utilization": flops / self.peak_flops,
             "perf/peak_memory_gb": peak_memory(pl_module.device) / 1e9,
         }
         for logger in trainer.loggers:
@@ -82,6 +106,31 @@ class Performance(Callback):
             "optimizer.lr, or debug=anomaly to see where it arises. The checkpoints in "
             f"{trainer.default_root_dir}/checkpoints are of earlier steps."
         )
+
+
+def training_flops_per_token(model: AutoregressiveTransformer) -> float:
+    """Floating-point operations of matrix products, forward and backward, over a sequence of
+    full length; what is recomputed to save memory does not count."""
+    model = copy.deepcopy(model).to("meta")  # shapes alone: nothing is computed
+    model.activation_checkpointing = False
+    tokens = torch.zeros(1, model.max_length, dtype=torch.long, device="meta")
+    with torch.autograd.set_detect_anomaly(False), FlopCounterMode(display=False) as counter:
+        model(tokens).sum().backward()
+    return counter.get_total_flops() / model.max_length
+
+
+def peak_flops(device: torch.device, precision: str) -> float:
+    """Operations a second of a large matrix product in the precision of a run, measured."""
+    low = {"bf16": torch.bfloat16, "16": torch.float16}
+    dtype = low.get(precision.split("-")[0], torch.float32)
+    size = PEAK_SIZE.get(device.type, 1024)
+    a, b = (torch.ones(size, size, device=device, dtype=dtype) for _ in range(2))
+    best = float("inf")
+    for _ in range(PEAK_ROUNDS):
+        start = time.perf_counter()
+        (a @ b)[0, 0].item()  # waits for the device
+        best = min(best, time.perf_counter() - start)
+    return 2 * size**3 / best
 
 
 def peak_memory(device: torch.device) -> int:

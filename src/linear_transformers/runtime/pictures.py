@@ -1,16 +1,23 @@
-"""Images to PNG files: one each, and a grid that shows what was given and what was made."""
+"""Images to files: one PNG each, a grid of what was given and made, and the grid as it fills."""
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from linear_transformers.data import Images, ImageShape
+from linear_transformers.data.masks import Mask
 
 TILE = 84  # pixels a side that a grid's tiles reach at least
 GAP = 6
-LABEL_WIDTH = 92
+LABEL_WIDTH = 104
 PAPER, INK, HIDDEN = (255, 255, 255), (60, 60, 60), (205, 214, 224)
+MAX_COLUMNS = 16
+FRAMES, MILLISECONDS_A_FRAME, MILLISECONDS_AT_END = 48, 70, 2500
+
+# Rows of tiles by label; rows need not be equally long.
+Tiles = Mapping[str, np.ndarray]
 
 
 def to_rgb(images: Images, shape: ImageShape) -> np.ndarray:
@@ -19,43 +26,87 @@ def to_rgb(images: Images, shape: ImageShape) -> np.ndarray:
     return np.broadcast_to(scaled, (*images.shape[:3], 3)) if shape.channels == 1 else scaled
 
 
-def with_hidden_rows(pixels: np.ndarray, rows: int) -> np.ndarray:
-    """The images as the model was given them: everything below the first `rows` is blank."""
+def with_hidden(pixels: np.ndarray, mask: Mask) -> np.ndarray:
+    """The images with what is not given blank."""
     given = pixels.copy()
-    given[:, rows:] = HIDDEN
+    given[:, ~mask] = HIDDEN
     return given
 
 
-def save_images(pixels: np.ndarray, folder: Path, *, first: int = 0) -> list[Path]:
-    """One PNG an image, at its own size: 0000.png, 0001.png, ..."""
-    paths = [folder / f"{first + i:04d}.png" for i in range(len(pixels))]
-    for path, image in zip(paths, pixels, strict=True):
-        Image.fromarray(image).save(path)
-    return paths
+def save_image(pixels: np.ndarray, path: Path) -> None:
+    """One PNG at its own size, whole or not there at all."""
+    partial = path.with_name(f".{path.name}.part")
+    try:
+        Image.fromarray(pixels).save(partial, format="PNG")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
-def save_grid(rows: dict[str, np.ndarray], path: Path) -> None:
+def tiles_of(
+    completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n: int
+) -> dict[str, np.ndarray]:
+    """A grid's rows: generated images alone, or given / completed / original.
+
+    Args:
+        completed: Pixels [k n, h, w, 3], the completions of an image next to each other.
+        originals: Pixels [k, h, w, 3]; None where nothing was given.
+        mask: What was given of them.
+        n: Completions of each. Those of a single image share a row, else each has its own.
+    """
+    if originals is None:
+        return {"generated": completed[:MAX_COLUMNS]}
+    originals = originals[:MAX_COLUMNS]
+    if len(originals) == 1:
+        rows = {"completed": completed[:MAX_COLUMNS]}
+    else:
+        each = completed.reshape(-1, n, *completed.shape[1:])[:MAX_COLUMNS]
+        labels = ["completed"] if n == 1 else [f"completed {j + 1}" for j in range(n)]
+        rows = {label: each[:, j] for j, label in enumerate(labels)}
+    return {"given": with_hidden(originals, mask), **rows, "original": originals}
+
+
+def save_grid(tiles: Tiles, path: Path) -> None:
     """One labelled row of tiles for each entry, images enlarged without smoothing."""
-    images = next(iter(rows.values()))
-    count, height, width = images.shape[:3]
+    _grid(tiles).save(path)
+
+
+def save_animation(tiles: Tiles, mask: Mask, path: Path) -> None:
+    """The same grid as a GIF, in which what was made appears in the order it was made in."""
+    hidden = np.flatnonzero(~mask)
+    frames = []
+    for shown in np.linspace(0, len(hidden), min(FRAMES, len(hidden)) + 1).round().astype(int):
+        visible = mask.copy()
+        visible.ravel()[hidden[:shown]] = True
+        frames.append(
+            _grid(tiles, lambda label, row, visible=visible: _as_far(label, row, visible))
+        )
+    durations = [MILLISECONDS_A_FRAME] * (len(frames) - 1) + [MILLISECONDS_AT_END]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+
+
+def _as_far(label: str, row: np.ndarray, visible: Mask) -> np.ndarray:
+    return row if label in ("given", "original") else with_hidden(row, visible)
+
+
+def _grid(
+    tiles: Tiles, change: Callable[[str, np.ndarray], np.ndarray] = lambda label, row: row
+) -> Image.Image:
+    height, width = next(iter(tiles.values())).shape[1:3]
+    columns = max(len(row) for row in tiles.values())
     zoom = max(1, round(TILE / max(height, width)))
     tile = (width * zoom, height * zoom)
-    size = (
-        LABEL_WIDTH + count * (tile[0] + GAP) + GAP,
-        len(rows) * (tile[1] + GAP) + GAP,
+    grid = Image.new(
+        "RGB",
+        (LABEL_WIDTH + columns * (tile[0] + GAP) + GAP, len(tiles) * (tile[1] + GAP) + GAP),
+        PAPER,
     )
-    grid = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(grid)
-    for r, (label, images) in enumerate(rows.items()):
+    font = ImageFont.load_default(size=15)
+    for r, (label, row) in enumerate(tiles.items()):
         y = GAP + r * (tile[1] + GAP)
-        draw.text(
-            (GAP, y + tile[1] // 2),
-            label,
-            fill=INK,
-            anchor="lm",
-            font=ImageFont.load_default(size=15),
-        )
-        for i, image in enumerate(images):
+        draw.text((GAP, y + tile[1] // 2), label, fill=INK, anchor="lm", font=font)
+        for i, image in enumerate(change(label, row)):
             enlarged = Image.fromarray(image).resize(tile, Image.Resampling.NEAREST)
             grid.paste(enlarged, (LABEL_WIDTH + i * (tile[0] + GAP), y))
-    grid.save(path)
+    return grid

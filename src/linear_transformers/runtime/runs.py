@@ -33,6 +33,10 @@ class Run:
     def samples(self) -> Path:
         return self.path / "samples"
 
+    @property
+    def last_checkpoint(self) -> Path:
+        return self.checkpoints / "last.ckpt"
+
     def best_checkpoint(self) -> Path:
         """The checkpoint to sample from: the best, else the last.
 

@@ -1,178 +1,178 @@
 """The job behind sample.py: a checkpoint becomes a recurrent network, and that makes images."""
 
-import json
-import time
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
-import torch
-from omegaconf import DictConfig, OmegaConf
-from torch import Tensor
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from linear_transformers.data import ImageDataModule, Images, ImageShape
+from linear_transformers.data import ImageDataModule, Images
+from linear_transformers.data.image_file import read_image
 from linear_transformers.data.images import to_sequences
-from linear_transformers.distributions import ValueDistribution
+from linear_transformers.data.masks import mask_of
+from linear_transformers.distributions import Categorical
 from linear_transformers.distributions.base import check_temperature
-from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.runtime.build import build_data, build_model, checkpoint_path
-from linear_transformers.runtime.checkpoint import file_hash, load_checkpoint
-from linear_transformers.runtime.pictures import save_grid, save_images, to_rgb, with_hidden_rows
-from linear_transformers.runtime.runs import claim_folder, shown
-from linear_transformers.runtime.schema import TrainJob
-from linear_transformers.runtime.validation import validated
-from linear_transformers.sampling import complete, largest_step_difference, uniform_noise
+from linear_transformers.runtime.build import build_data, build_trackers, checkpoint_path
+from linear_transformers.runtime.checkpoint import file_hash
+from linear_transformers.runtime.drawing import Drawn, Prompts, bits_per_dim, draw
+from linear_transformers.runtime.pictures import save_animation, save_grid, tiles_of, to_rgb
+from linear_transformers.runtime.project import git_state
+from linear_transformers.runtime.sample_folder import SampleFolder
+from linear_transformers.runtime.sweeps import Outcome
+from linear_transformers.runtime.tracking import Description, Tracker, started
+from linear_transformers.runtime.trained import Trained, load_trained
+from linear_transformers.runtime.validation import plain
+from linear_transformers.sampling import Recomputed, Sampler, largest_step_difference
 
 # float32 rounding through a deep stack; a wrong recurrence is off by far more.
 STEP_TOLERANCE = 1e-3
 CHECKED_IMAGES = 4
-GRID_COLUMNS = 16
 MODES = ("complete", "generate")
+# What an image depends on: a job that is continued must agree in all of these.
+SETTINGS = (
+    "mode", "image", "resize", "background", "mask", "rows", "n", "seed", "temperature", "top_k",
+    "top_p", "weights", "precision",
+)  # fmt: skip
+FIGURES = ("images_per_second", "milliseconds_per_step", "seconds_to_an_image")
 
 
-@dataclass
-class Trained:
-    """A model out of a checkpoint, ready to sample from."""
-
-    path: Path
-    config: DictConfig
-    shape: ImageShape
-    model: AutoregressiveTransformer
-    distribution: ValueDistribution
-
-
-@dataclass
-class Drawn:
-    """Images out of a model, and how long they took."""
-
-    images: Images
-    seconds: float
-
-    @property
-    def images_per_second(self) -> float:
-        return len(self.images) / self.seconds
-
-
-def sample(cfg: DictConfig) -> None:
-    """Complete test images or generate new ones, and write them with their provenance."""
+def sample(cfg: DictConfig) -> Outcome:
+    """Complete images or generate new ones, and write each as it is finished."""
     _check(cfg)
-    trained = load_trained(checkpoint_path(cfg.ckpt, Path(cfg.paths.runs)), cfg.device)
-    shape = trained.shape
-    rows = 0 if cfg.mode == "generate" else shape.height // 2 if cfg.rows is None else cfg.rows
-    if not 0 <= rows <= shape.height:
-        raise ValueError(f"rows={rows} was asked for; the images have {shape.height} rows.")
-    originals = None
-    if cfg.mode == "complete":
-        originals = _spread(_test_images(trained, cfg.data_root), cfg.n)
-    out = _output_folder(cfg.out, trained.path, f"{cfg.mode}-seed{cfg.seed}")
-
-    record: dict[str, Any] = {"checkpoint": str(trained.path), "sha256": file_hash(trained.path)}
-    if cfg.check:
-        record["step_against_forward"] = _proved(trained, cfg.data_root)
-    drawn = draw(
-        trained.model,
-        trained.distribution,
-        shape,
-        originals=originals,
-        rows=rows,
-        count=cfg.n,
-        batch=cfg.batch,
-        seed=cfg.seed,
-        temperature=cfg.temperature,
+    path = checkpoint_path(cfg.ckpt, Path(cfg.paths.runs))
+    trained = load_trained(path, device=cfg.device, weights=cfg.weights, precision=cfg.precision)
+    sampler = _sampler(cfg, trained)
+    prompts, originals = _prompts(cfg, trained)
+    folder = SampleFolder.open(
+        cfg.out,
+        checkpoint=path,
+        label=f"{cfg.mode}-seed{cfg.seed}",
+        settings={
+            "sha256": file_hash(path),
+            "originals": originals,
+            **{name: cfg[name] for name in SETTINGS},
+        },
+        overwrite=cfg.overwrite,
+        resume=cfg.continue_,
     )
-    grid = write_samples(drawn.images, originals, shape, rows, out)
-    record |= {
-        "mode": cfg.mode,
-        "rows_given": rows,
-        "n": cfg.n,
+    trackers = build_trackers(cfg, _description(cfg, trained, folder.path))
+    with started(trackers) as lines:
+        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+        if cfg.check:
+            folder.record["step_against_forward"] = _proved(trained, cfg.data_root)
+        try:
+            _draw(cfg, trained, sampler, prompts, folder)
+        except KeyboardInterrupt:
+            print(f"stopped  {len(folder.done)} of {prompts.count} images", file=sys.stderr)
+            print(f"next     the same command with out={folder} continue=true", file=sys.stderr)
+            sys.exit(130)
+        _show(cfg, trained, prompts, folder, trackers)
+    _report(folder)
+    return Outcome(None, {name: folder.record.get(name) for name in FIGURES})
+
+
+def _draw(
+    cfg: DictConfig, trained: Trained, sampler: Sampler, prompts: Prompts, folder: SampleFolder
+) -> None:
+    """Make the images that are missing, and write each batch as it is finished."""
+    attention = trained.model.blocks[0].attention
+    folder.record |= {
+        "checkpoint": str(trained.path),
+        "attention": type(attention).__name__,
+        "kernel": "recurrent" if cfg.cache else f"{attention.kernel}, recomputed for each value",
+        "device": str(trained.model.device),
         "batch": cfg.batch,
-        "seed": cfg.seed,
-        "temperature": cfg.temperature,
-        "device": str(trained.model.head.weight.device),
-        "seconds": round(drawn.seconds, 3),
-        "images_per_second": round(drawn.images_per_second, 3),
-        "config": OmegaConf.to_container(trained.config),
+        "config": trained.config,
     }
-    (out / "samples.json").write_text(json.dumps(record, indent=2) + "\n")
-    print(f"{cfg.n} images, {drawn.images_per_second:.2f} a second, {drawn.seconds:.1f} s in all")
-    print(f"grid     {shown(grid)}")
-    print(f"record   {shown(out / 'samples.json')}")
+    folder.save()
+    with _bar(prompts, len(folder.done)) as on_value:
+        parts = draw(
+            trained.model if cfg.cache else Recomputed(trained.model),
+            trained.distribution,
+            prompts,
+            sample=sampler,
+            batch=cfg.batch,
+            seed=cfg.seed,
+            done=folder.done,
+            on_value=on_value,
+        )
+        for part in parts:
+            _keep(part, trained, prompts, folder)
 
 
-def load_trained(path: Path, device: str = "auto") -> Trained:
-    """Rebuild the model that a checkpoint holds; its config is checked like a typed one.
+def _keep(part: Drawn, trained: Trained, prompts: Prompts, folder: SampleFolder) -> None:
+    """Write finished images with what they cost, and what the model thinks of them."""
+    whole, drawn = bits_per_dim(trained.model, trained.distribution, part.values, prompts.known)
+    rows = []
+    for i, number in enumerate(part.numbers):
+        prompt, copy = divmod(number, prompts.n)
+        several = prompts.n > 1 and folder.record["mode"] == "complete"
+        name = f"{prompt:04d}-{copy}" if several else f"{number:04d}"
+        row = {"number": number, "file": f"{name}.png", "bits_per_dim": round(whole[i], 4)}
+        if prompts.steps:
+            row["bits_per_drawn_dim"] = round(drawn[i], 4)
+        rows.append(row)
+    record = folder.record
+    record["seconds"] = round(record["seconds"] + part.seconds, 3)
+    record["steps"] += prompts.steps
+    count = len(record["images"]) + len(rows)
+    record["images_per_second"] = round(count / record["seconds"], 4)
+    if record["steps"]:
+        milliseconds = 1000 * record["seconds"] / record["steps"]
+        record["milliseconds_per_step"] = round(milliseconds, 3)
+        record["seconds_to_an_image"] = round(milliseconds * prompts.steps / 1000, 3)
+    folder.add(rows, to_rgb(trained.shape.to_images(part.values), trained.shape))
 
-    Raises:
-        ValueError: The checkpoint is missing, damaged or something else, or there is no
-            such device.
-    """
-    checkpoint = load_checkpoint(path)
-    shape = ImageShape(**checkpoint["image_shape"])
-    weights = {
-        name.removeprefix("model."): value for name, value in checkpoint["state_dict"].items()
-    }
-    if "${" in json.dumps(checkpoint["config"]):  # data, never expressions to evaluate here
-        raise ValueError(f"The config in {path} holds an interpolation: it was tampered with.")
-    try:
-        config = validated(DictConfig(checkpoint["config"]), TrainJob)
-        model, distribution = build_model(config, shape)
-        model.load_state_dict(weights)
-    except (ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
-        ) from error
-    return Trained(path, config, shape, model.to(_device(device)).eval(), distribution)
+
+def _show(
+    cfg: DictConfig,
+    trained: Trained,
+    prompts: Prompts,
+    folder: SampleFolder,
+    trackers: list[Tracker],
+) -> None:
+    """Make the grid and the animation, and tell the trackers of everything."""
+    given = cfg.mode == "complete"
+    originals = to_rgb(prompts.images, trained.shape) if given else None
+    tiles = tiles_of(folder.pixels(), originals, prompts.mask, prompts.n)
+    pictures = {"sample/grid": folder.path / "grid.png"}
+    save_grid(tiles, pictures["sample/grid"])
+    if cfg.gif and prompts.steps:
+        pictures["sample/animation"] = folder.path / "grid.gif"
+        save_animation(tiles, prompts.mask, pictures["sample/animation"])
+    figures = {name: value for name, value in folder.record.items() if name in FIGURES}
+    for tracker in trackers:
+        for name, path in pictures.items():
+            tracker.log_picture(name, path, 0)
+        tracker.log_table("sample/images", folder.record["images"], 0)
+        tracker.log_metrics({f"sample/{name}": value for name, value in figures.items()}, 0)
 
 
-def draw(
-    model: AutoregressiveTransformer,
-    distribution: ValueDistribution,
-    shape: ImageShape,
-    *,
-    originals: Images | None,
-    rows: int,
-    count: int,
-    batch: int,
-    seed: int,
-    temperature: float,
-) -> Drawn:
-    """Complete the given images below their first `rows`, or make `count` from nothing."""
-    known = rows * shape.width * shape.channels
-    prefixes = (
-        torch.zeros(count, 0, dtype=torch.long)
-        if originals is None
-        else to_sequences(originals)[:, :known].long()
+def _report(folder: SampleFolder) -> None:
+    record = folder.record
+    bits = fmean(image["bits_per_dim"] for image in record["images"])
+    print(
+        f"{len(record['images'])} images, {record['images_per_second']:.2f} a second, "
+        f"{bits:.3f} bits/dim on average"
     )
-    finished: list[Tensor] = []
-    start = time.perf_counter()
-    for first in range(0, count, batch):
-        indices = range(first, min(first + batch, count))
-        noise = uniform_noise(distribution, seed=seed, indices=indices, length=shape.length)
-        values = complete(
-            model, distribution, prefixes[indices.start : indices.stop], noise,
-            temperature=temperature,
-        )  # fmt: skip
-        finished.append(values.cpu())  # waits for the device: the time below is honest
-    seconds = time.perf_counter() - start
-    return Drawn(shape.to_images(torch.cat(finished)), seconds)
-
-
-def write_samples(
-    images: Images, originals: Images | None, shape: ImageShape, rows: int, out: Path
-) -> Path:
-    """Write the images and a grid of them: given / completed / original. Returns the grid."""
-    pixels = to_rgb(images, shape)
-    save_images(pixels, out)
-    if originals is None:
-        tiles = {"generated": pixels}
-    else:
-        original = to_rgb(originals, shape)
-        given = with_hidden_rows(original, rows)
-        tiles = {"given": given, "completed": pixels, "original": original}
-    grid = out / "grid.png"
-    save_grid({label: row[:GRID_COLUMNS] for label, row in tiles.items()}, grid)
-    return grid
+    if record["steps"]:
+        print(
+            f"kernel   {record['kernel']}, {record['attention']} on {record['device']}: "
+            f"{record['milliseconds_per_step']:.2f} ms a step, "
+            f"{record['seconds_to_an_image']:.2f} s to an image"
+        )
+    print(
+        f"grid     {folder}/grid.png"
+        + (", grid.gif" if (folder.path / "grid.gif").is_file() else "")
+    )
+    print(f"record   {folder}/samples.json")
 
 
 def _check(cfg: DictConfig) -> None:
@@ -181,15 +181,64 @@ def _check(cfg: DictConfig) -> None:
         raise ValueError(f"mode={cfg.mode} is unknown. Choose one of {list(MODES)}.")
     if cfg.seed < 0:
         raise ValueError(f"seed={cfg.seed} was asked for; it must be 0 or above.")
-    for name in ("n", "batch"):
+    for name in ("n", "batch", "images"):
         if cfg[name] < 1:
             raise ValueError(f"{name}={cfg[name]} was asked for; it must be at least 1.")
-    if cfg.mode == "generate" and cfg.rows is not None:
-        raise ValueError(f"rows={cfg.rows} was given with mode=generate, which is given nothing.")
+    if not 0 <= cfg.background <= 255:
+        raise ValueError(f"background={cfg.background}: greys run from 0 to 255.")
+    if cfg.continue_ and cfg.overwrite:
+        raise ValueError("continue=true keeps what overwrite=true removes. Give one of them.")
+    if cfg.image is not None and cfg.index is not None:
+        raise ValueError("index= chooses test images; with image=FILE there is one image only.")
+    if cfg.mode == "generate":
+        for name in ("rows", "image", "index"):
+            if cfg[name] is not None:
+                raise ValueError(
+                    f"{name}={cfg[name]} was given with mode=generate, which is given nothing."
+                )
+
+
+def _sampler(cfg: DictConfig, trained: Trained) -> Sampler:
+    """How a value is drawn from the model's output."""
+    options: dict[str, Any] = {"temperature": cfg.temperature}
+    for name in ("top_k", "top_p"):
+        if cfg[name] is None:
+            continue
+        if not isinstance(trained.distribution, Categorical):
+            raise ValueError(
+                f"{name}={cfg[name]} needs one probability for each value, a categorical head; "
+                f"{trained.path} has a {type(trained.distribution).__name__}. Use temperature."
+            )
+        options[name] = cfg[name]
+    return partial(trained.distribution.sample, **options)
+
+
+def _prompts(cfg: DictConfig, trained: Trained) -> tuple[Prompts, list[Any]]:
+    """What is given, and where it is from: the test images' indices, or a file."""
+    shape = trained.shape
+    if cfg.mode == "generate":
+        return Prompts.nothing(shape, cfg.n), []
+    mask = mask_of(cfg.mask, shape, rows=cfg.rows)
+    if cfg.image is not None:
+        image = read_image(Path(cfg.image), shape, resize=cfg.resize, background=cfg.background)
+        return Prompts(image, mask, cfg.n), [cfg.image]
+    images = _test_images(trained, cfg.data_root)
+    chosen = _spread(len(images), cfg.images) if cfg.index is None else list(cfg.index)
+    for i in chosen:
+        if not 0 <= i < len(images):
+            raise ValueError(f"index={i} was asked for; test images are 0 to {len(images) - 1}.")
+    return Prompts(images[chosen], mask, cfg.n), chosen
+
+
+def _spread(available: int, count: int) -> list[int]:
+    """So many indices, evenly spread: neighbours in a file are often alike."""
+    if count > available:
+        raise ValueError(f"images={count} was asked for; there are {available} test images.")
+    return np.linspace(0, available - 1, count).round().astype(int).tolist()
 
 
 def _test_images(trained: Trained, data_root: str | None) -> Images:
-    config = trained.config.copy()
+    config = trained.model_config.copy()
     if data_root is not None:
         if "root" not in config.data:
             raise ValueError(
@@ -205,18 +254,10 @@ def _test_images(trained: Trained, data_root: str | None) -> Images:
     return data.splits.test
 
 
-def _spread(images: Images, count: int) -> Images:
-    """So many of the images, evenly spread: neighbours in a file are often alike."""
-    if count > len(images):
-        raise ValueError(f"n={count} was asked for; there are {len(images)} test images.")
-    return images[np.linspace(0, len(images) - 1, count).round().astype(int)]
-
-
 def _proved(trained: Trained, data_root: str | None) -> float:
     """Compare the two forms on this checkpoint before anything is made with one of them."""
-    device = trained.model.head.weight.device
     images = _test_images(trained, data_root)[:CHECKED_IMAGES]
-    values = to_sequences(images).long().to(device)
+    values = to_sequences(images).long().to(trained.model.device)
     difference = largest_step_difference(trained.model, values)
     print(f"check    step against forward: largest difference {difference:.2e}")
     if difference > STEP_TOLERANCE:
@@ -227,33 +268,46 @@ def _proved(trained: Trained, data_root: str | None) -> float:
     return difference
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=name)
-        return torch.device(name)
-    except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
-        raise ValueError(
-            f"device={name} cannot be used ({str(error).splitlines()[0]}). Use device=cpu."
-        ) from error
+def _description(cfg: DictConfig, trained: Trained, folder: Path) -> Description:
+    """A job of its own, on the page of its run's group."""
+    beside = trained.path.parent
+    run = (beside.parent if beside.name == "checkpoints" else beside).name
+    return Description(
+        folder=folder,
+        runs=Path(cfg.paths.runs),
+        name=f"{run}-{folder.name}",
+        job_type="sample",
+        group=trained.config.get("group") or run,
+        tags=tuple(trained.config.get("tags", ())),
+        config={"sample": plain(cfg), **trained.config, "git": git_state()},
+    )
 
 
-def _output_folder(out: str | None, checkpoint: Path, label: str) -> Path:
-    """A folder for this job alone: the one asked for, or a new one in the run's samples."""
-    if out is not None:
-        folder = Path(out)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise ValueError(f"out={out} exists and is not empty. Choose another folder.")
-    else:
-        beside = checkpoint.parent
-        folder = (beside.parent if beside.name == "checkpoints" else beside) / "samples" / label
-    try:
-        if out is None:
-            return claim_folder(folder, numbered=True)
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"The folder {folder} cannot be made ({error.strerror}). Choose one with out=DIR."
-        ) from error
-    return folder
+@contextmanager
+def _bar(prompts: Prompts, done: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar over all values, where there is a terminal to show it."""
+    console = Console()
+    steps = max(1, prompts.steps)
+    if not console.is_terminal:
+        yield lambda count: None
+        return
+    columns = (
+        TextColumn("{task.fields[images]:.0f}/{task.fields[count]} images"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[rate]:.2f} images/s"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(
+            "draw", total=prompts.count * steps, completed=done * steps, images=done,
+            count=prompts.count, rate=0.0,
+        )  # fmt: skip
+
+        def on_value(count: int) -> None:
+            bar.advance(task, count)
+            now = bar.tasks[task]
+            rate = (now.speed or 0.0) / steps
+            bar.update(task, images=now.completed // steps, rate=rate)
+
+        yield on_value

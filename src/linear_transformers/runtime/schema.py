@@ -27,6 +27,7 @@ class TrainJob:
 
     seed: int
     tags: list[str]
+    group: Optional[str]
     run_id: Optional[str]
     ckpt_path: Optional[str]
     train: bool
@@ -49,17 +50,41 @@ class SampleJob:
     """`sample.py`: conf/sample.yaml."""
 
     ckpt: str
+    weights: Optional[str]
+    precision: str
+    device: str
+    cache: bool
     mode: str
+    images: int
+    index: Optional[list[int]]
+    image: Optional[str]
+    resize: bool
+    background: int
+    mask: str
     rows: Optional[int]
     n: int
-    batch: int
     seed: int
     temperature: float
+    top_k: Optional[int]
+    top_p: Optional[float]
+    batch: int
     out: Optional[str]
+    overwrite: bool
+    continue_: bool  # `continue` in YAML: see `validation`
+    gif: bool
     check: bool
-    device: str
     data_root: Optional[str]
     paths: Paths
+    logger: dict[str, Node]
+
+
+@dataclass
+class Trained:
+    """The parts of a checkpoint's config that its model is rebuilt from."""
+
+    model: Node
+    data: Node
+    task: Node
 
 
 @dataclass
@@ -124,6 +149,7 @@ class TorchvisionImages(Images):
     dataset: str = "MNIST"
     root: str = "data"
     val_size: int = 1
+    size: Optional[int] = None
 
 
 @dataclass
@@ -221,6 +247,29 @@ class LearningRateMonitor(Target):
 
 
 @dataclass
+class Samples(Target):
+    n: int = 8
+    every_n_validations: int = 1
+    seed: int = 0
+
+
+@dataclass
+class Wandb(Target):
+    project: Optional[str] = None
+    entity: Optional[str] = None
+    mode: str = "auto"
+    log_model: bool = False
+    init_timeout: float = 8.0
+    finish_timeout: float = 60.0
+
+
+@dataclass
+class MLflow(Target):
+    experiment: str = "linear-transformers"
+    uri: Optional[str] = None
+
+
+@dataclass
 class EarlyStopping(Target):
     monitor: str = "val/bits_per_dim"
     patience: int = 10
@@ -248,6 +297,11 @@ TARGETS: dict[str, type] = {
     f"{PACKAGE}.data.ArrayImages": ArrayImages,
     f"{PACKAGE}.runtime.measure.Performance": Target,
     f"{PACKAGE}.runtime.progress.Progress": Target,
+    f"{PACKAGE}.runtime.showing.Samples": Samples,
+    f"{PACKAGE}.runtime.tracking.WandbTracker": Wandb,
+    f"{PACKAGE}.runtime.tracking.TensorBoardTracker": Target,
+    f"{PACKAGE}.runtime.tracking.MLflowTracker": MLflow,
+    f"{PACKAGE}.runtime.tracking.CsvTracker": Target,
     "torch.optim.RAdam": RAdam,
     "torch.optim.AdamW": AdamW,
     f"{LIGHTNING}.Trainer": Trainer,
@@ -255,5 +309,4 @@ TARGETS: dict[str, type] = {
     f"{LIGHTNING}.callbacks.EMAWeightAveraging": WeightAverage,
     f"{LIGHTNING}.callbacks.LearningRateMonitor": LearningRateMonitor,
     f"{LIGHTNING}.callbacks.EarlyStopping": EarlyStopping,
-    f"{LIGHTNING}.loggers.CSVLogger": Target,
 }

@@ -17,14 +17,18 @@ from rich.table import Table
 
 from linear_transformers.data import ImageDataModule
 from linear_transformers.data.baselines import baselines
+from linear_transformers.data.masks import mask_of
 from linear_transformers.runtime.build import (
     build_data,
     build_task,
+    build_trackers,
     build_trainer,
     checkpoint_path,
 )
 from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.complaints import first_line
+from linear_transformers.runtime.drawing import Prompts
+from linear_transformers.runtime.project import git_state
 from linear_transformers.runtime.runs import (
     Run,
     claim_folder,
@@ -33,10 +37,17 @@ from linear_transformers.runtime.runs import (
     open_run,
     shown,
 )
-from linear_transformers.runtime.sampling import draw, write_samples
+from linear_transformers.runtime.showing import draw_grid, trackers_of
+from linear_transformers.runtime.sweeps import Outcome
+from linear_transformers.runtime.tracking import Description, started
+from linear_transformers.runtime.tracking.base import Row
+from linear_transformers.runtime.tracking.record import summary
+from linear_transformers.runtime.validation import plain
+from linear_transformers.sampling import Recomputed, step_milliseconds
 from linear_transformers.tasks import ImageGeneration
 
 NUM_SAMPLES = 8
+SPEED_BATCH = 8  # images side by side when the two forms are timed
 # What a continued run may change: the model computes the same function of its weights.
 FREE_TO_CHANGE = {
     "model.dropout",
@@ -46,8 +57,8 @@ FREE_TO_CHANGE = {
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 
 
-def train(cfg: DictConfig) -> float | None:
-    """Run one job. Returns the test figure, which Hydra's sweepers minimise.
+def train(cfg: DictConfig) -> Outcome:
+    """Run one job.
 
     Everything that can be refused is refused before the run's directory is made.
     """
@@ -60,15 +71,22 @@ def train(cfg: DictConfig) -> float | None:
     resume = None if cfg.ckpt_path is None else _resumable(cfg, data, task)
     hydra = HydraConfig.get()
     run = claim_run(cfg, label=f"{hydra.runtime.choices['data']}-{hydra.runtime.choices['model']}")
+    if cfg.group is None:
+        sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
+        cfg.group = sweep or run.path.name
     try:
-        trainer = build_trainer(cfg, run, data.shape)
+        trackers = build_trackers(cfg, _description(cfg, run))
+        trainer = build_trainer(cfg, run, data.shape, trackers)
         if hydra.mode == RunMode.MULTIRUN and trainer.world_size > 1:
             raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
         if trainer.is_global_zero:
             data.prepare_data()
             data.check_sizes(trainer.world_size)
         open_run(run, cfg)
-        return _run(cfg, run, data, task, trainer, resume)
+        with started(trackers if trainer.is_global_zero else ()) as lines:
+            if trainer.is_global_zero:
+                _announce(run, data, task, trainer, lines)
+            return _run(cfg, run, data, task, trainer, resume)
     except MisconfigurationException as error:
         raise ValueError(f"Trainer: {first_line(error)}.") from error
     finally:
@@ -82,25 +100,28 @@ def _run(
     task: ImageGeneration,
     trainer: Trainer,
     resume: Path | None,
-) -> float | None:
-    if trainer.is_global_zero:
-        _announce(run, data, task, trainer)
+) -> Outcome:
+    first = trainer.is_global_zero
     if cfg.compile:
         task.model.compile()
     if cfg.train:
         _fit(trainer, run, data, task, resume)
+    if cfg.train and first:
+        for tracker in trackers_of(trainer):
+            tracker.log_checkpoints(run.best_checkpoint(), run.last_checkpoint)
     if not cfg.test:
-        return None
+        return Outcome(None, {"run": run.path.name, **summary(run.metrics)} if first else {})
     tested = run.best_checkpoint() if cfg.train else resume
     assert tested is not None  # _check asked for one
     task.load_state_dict(load_checkpoint(tested)["state_dict"])
     figure = trainer.test(task, data, verbose=False)[0]["test/bits_per_dim"]
-    if trainer.is_global_zero:
-        grid = _complete(run, data, task)
-        _report(run, data, task, trainer, figure)
+    if first:
+        grid = _complete(run, data, task, trainer)
+        _report(data, task, trainer, figure)
+        print(f"\nrun      {shown(run.path)}")
         print(f"samples  {shown(grid)}")
         print(f"next     uv run sample.py ckpt={shown(run.path if cfg.train else tested)}")
-    return figure
+    return Outcome(figure, {"run": run.path.name, **summary(run.metrics)} if first else {})
 
 
 def _fit(
@@ -136,7 +157,7 @@ def _resumable(cfg: DictConfig, data: ImageDataModule, task: ImageGeneration) ->
     runs = Path(cfg.paths.runs)
     path = Path(cfg.ckpt_path)
     run = path if path.is_dir() else runs / path
-    last = run / "checkpoints" / "last.ckpt"
+    last = Run(run).last_checkpoint
     path = last if cfg.train and last.is_file() else checkpoint_path(cfg.ckpt_path, runs)
     saved = load_checkpoint(path)
     if saved["image_shape"] != data.shape._asdict():
@@ -166,59 +187,111 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
     return {k: v for key in node for k, v in _flat(node[key], f"{path}.{key}").items()}
 
 
-def _announce(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer) -> None:
+def _announce(
+    run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer, watch: list[str]
+) -> None:
     shape, attention = data.shape, task.model.blocks[0].attention
     parameters = sum(p.numel() for p in task.parameters())
-    print(
+    lines = [
         f"images   {shape.height} x {shape.width} x {shape.channels}, {shape.num_levels} levels: "
-        f"sequences of {shape.length}\n"
+        f"sequences of {shape.length}",
         f"model    {len(task.model.blocks)} layers of {type(attention).__name__}, "
-        f"{parameters / 1e6:.2f} M parameters, kernel: {attention.kernel}\n"
+        f"{parameters / 1e6:.2f} M parameters, kernel: {attention.kernel}",
         f"device   {trainer.world_size} x {trainer.strategy.root_device.type}, "
-        f"{torch.get_num_threads()} threads, precision {trainer.precision}\n"
+        f"{torch.get_num_threads()} threads, precision {trainer.precision}",
         f"run      {shown(run.path)}",
-        flush=True,
+        *watch,
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def _description(cfg: DictConfig, run: Run) -> Description:
+    return Description(
+        folder=run.path,
+        runs=Path(cfg.paths.runs),
+        name=run.path.name,
+        job_type="train",
+        group=cfg.group,
+        tags=tuple(cfg.tags),
+        config={**plain(cfg), "git": git_state()},
     )
 
 
-def _complete(run: Run, data: ImageDataModule, task: ImageGeneration) -> Path:
+def _complete(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer) -> Path:
     """Complete some test images with the tested weights; the grid that shows them."""
-    originals = data.splits.test[:NUM_SAMPLES]
-    rows = data.shape.height // 2
-    drawn = draw(
-        task.model.eval(),
-        task.distribution,
-        data.shape,
-        originals=originals,
-        rows=rows,
-        count=len(originals),
-        batch=NUM_SAMPLES,
-        seed=0,
-        temperature=1.0,
-    )
+    task.model.eval()
+    prompts = Prompts(data.splits.test[:NUM_SAMPLES], mask_of("bottom", data.shape))
     folder = claim_folder(run.samples / "test", numbered=True)  # a continued run has one
-    return write_samples(drawn.images, originals, data.shape, rows, folder)
+    grid = folder / "grid.png"
+    draw_grid(task, prompts, data.shape, seed=0, path=grid)
+    for tracker in trackers_of(trainer):
+        tracker.log_picture("samples/test", grid, trainer.global_step)
+    return grid
 
 
-def _report(
-    run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer, figure: float
-) -> None:
-    """Record the baselines beside the test figure, and print them side by side."""
+def _report(data: ImageDataModule, task: ImageGeneration, trainer: Trainer, figure: float) -> None:
+    """Record what the figures are to be measured against, and print them side by side."""
     tables = baselines(data.splits, data.shape.num_levels)
-    for logger in trainer.loggers:
+    speed = _speed(data, task)
+    for tracker in trackers_of(trainer):
         figures = {f"baseline/{name}": value for name, value in tables._asdict().items()}
-        logger.log_metrics(figures, step=trainer.global_step)
-    table = Table(title="test bits/dim", title_justify="left", box=None, show_header=False)
+        tracker.log_metrics(figures, step=trainer.global_step)
+        tracker.log_table("speed/sampling", speed, trainer.global_step)
+    model = type(task.model.blocks[0].attention).__name__
+    _print_table(
+        "test bits/dim",
+        ("this model", f"{figure:.3f}", model),
+        ("histogram", f"{tables.histogram:.3f}", "each position on its own"),
+        ("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel"),
+    )
+    if speed:
+        _print_table(
+            f"sampling, {SPEED_BATCH} images side by side",
+            *(
+                (
+                    row["form"],
+                    f"{row['milliseconds_per_step']:.2f} ms a step",
+                    f"{row['images_per_second']:.3g} images/s, {row['ratio']:.3g} x",
+                )
+                for row in speed
+            ),
+        )
+
+
+def _speed(data: ImageDataModule, task: ImageGeneration) -> list[Row]:
+    """What the recurrent form saves: one step of it, against running `forward` again."""
+    length = data.shape.length
+    if length < 4:
+        return []
+    parallel = "parallel, recomputed"
+    times = step_milliseconds(
+        {"recurrent": task.model, parallel: Recomputed(task.model)},
+        task.distribution,
+        length=length,
+        batch=SPEED_BATCH,
+        positions=2,
+        once=frozenset({parallel}),
+    )
+    return [
+        {
+            "form": form,
+            "milliseconds_per_step": round(milliseconds, 3),
+            "images_per_second": round(1000 * SPEED_BATCH / (milliseconds * length), 4),
+            "ratio": round(times[parallel] / milliseconds, 3),
+        }
+        for form, milliseconds in times.items()
+    ]
+
+
+def _print_table(title: str, *rows: tuple[str, str, str]) -> None:
+    table = Table(title=title, title_justify="left", box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
-    model = type(task.model.blocks[0].attention).__name__
-    table.add_row("this model", f"{figure:.3f}", model)
-    table.add_row("histogram", f"{tables.histogram:.3f}", "each position on its own")
-    table.add_row("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel")
+    for row in rows:
+        table.add_row(*row)
     print()
     Console(highlight=False).print(table)
-    print(f"\nrun      {shown(run.path)}")
 
 
 def _quiet() -> None:

@@ -1,6 +1,7 @@
 """Refuse a configuration that says something it should not, in one line, before anything loads."""
 
 from dataclasses import fields
+from keyword import iskeyword
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -37,6 +38,13 @@ def validated(cfg: DictConfig, schema: type) -> DictConfig:
     return checked
 
 
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """A validated configuration as data."""
+    container = OmegaConf.to_container(cfg)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
+
+
 def _check_names_a_class(node: DictConfig, path: str) -> None:
     if "_target_" not in node:
         raise ValueError(f"{path} names no class: {path}._target_ has no value.")
@@ -47,23 +55,23 @@ def _typed(node: DictConfig, schema: type | None, path: str) -> dict[str, Any]:
     for key in node:
         if OmegaConf.is_missing(node, key):
             raise ValueError(f"{_join(path, key)} has no value. Give it: {_join(path, key)}=...")
-    plain = {
-        str(key): _typed(value, None, _join(path, key)) if isinstance(value, DictConfig) else value
-        for key, value in node.items()
-    }
-    if "_target_" in plain:
-        schema = TARGETS.get(str(plain["_target_"]))
+    found: dict[str, Any] = {}
+    for key, value in node.items():
+        nested = isinstance(value, DictConfig)
+        found[_field(key)] = _typed(value, None, _join(path, key)) if nested else value
+    if "_target_" in found:
+        schema = TARGETS.get(str(found["_target_"]))
         if schema is None:
             raise ValueError(
-                f"{_join(path, '_target_')}={plain['_target_']} is not among the classes that a "
+                f"{_join(path, '_target_')}={found['_target_']} is not among the classes that a "
                 "configuration may name: they are listed in runtime/schema.py."
             )
-    return plain if schema is None else _merged(schema, plain, path)
+    return found if schema is None else _merged(schema, found, path)
 
 
-def _merged(schema: type, plain: dict[str, Any], path: str) -> dict[str, Any]:
+def _merged(schema: type, found: dict[str, Any], path: str) -> dict[str, Any]:
     try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), plain)
+        merged = OmegaConf.merge(OmegaConf.structured(schema), found)
     except (ConfigKeyError, ConfigAttributeError) as error:
         known = (str(name) for name in OmegaConf.structured(schema))
         raise ValueError(unknown_key(_join(path, error.key), known)) from error
@@ -73,9 +81,13 @@ def _merged(schema: type, plain: dict[str, Any], path: str) -> dict[str, Any]:
     missing = OmegaConf.missing_keys(merged)
     if missing:
         raise ValueError(f"{_join(path, min(missing))} has no value: the configuration lacks it.")
-    container = OmegaConf.to_container(merged)
-    assert isinstance(container, dict)
-    return {str(key): value for key, value in container.items()}
+    assert isinstance(merged, DictConfig)
+    return plain(merged)
+
+
+def _field(key: Any) -> str:
+    """The name a key has in the schema: a word of Python's, `continue` say, cannot be a field."""
+    return f"{key}_" if iskeyword(str(key)) else str(key)
 
 
 def _join(path: str, key: Any) -> str:

@@ -1,0 +1,68 @@
+"""The run's own record: one JSON object a line, appended and flushed, never rewritten."""
+
+import json
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from linear_transformers.runtime.tracking.base import Row, Tracker
+
+
+class Record(Tracker):
+    """Appends {"time", "step", metric: value, ...} to a file; a killed run keeps every row."""
+
+    def __init__(self, path: Path):
+        super().__init__()
+        self.path = path
+
+    @property
+    def name(self) -> str:
+        return "metrics"
+
+    @property
+    def version(self) -> str:
+        return self.path.parent.name
+
+    def start(self) -> str:
+        return f"record   {self.path}"
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        row = {"time": round(time.time(), 3), "step": step, **metrics}
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
+        self.log_metrics({name: list(rows)}, step)
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
+        """config.yaml has them."""
+
+
+def summary(path: Path) -> dict[str, Any]:
+    """The figures that stand for a whole run, out of its record: those of them that it has."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+    def every(name: str) -> list[Any]:
+        return [row[name] for row in rows if name in row]
+
+    figures: dict[str, Any] = {}
+    for name, metric, chosen in (
+        ("val_bits_per_dim", "val/bits_per_dim", min),
+        ("test_bits_per_dim", "test/bits_per_dim", lambda values: values[-1]),
+    ):
+        if values := every(metric):
+            figures[name] = round(chosen(values), 3)
+    if rates := every("perf/tokens_per_second"):
+        figures["tokens_per_second"] = round(median(rates))
+    for table in every("speed/sampling"):
+        figures["images_per_second"] = table[0]["images_per_second"]
+    if rows:
+        figures["steps"] = max(row["step"] or 0 for row in rows)
+        figures["minutes"] = round((rows[-1]["time"] - rows[0]["time"]) / 60, 1)
+    return figures

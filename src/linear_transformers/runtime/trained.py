@@ -1,0 +1,116 @@
+"""A model out of a checkpoint, ready to run."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+
+from linear_transformers.data import ImageShape
+from linear_transformers.distributions import ValueDistribution
+from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.runtime.build import build_model
+from linear_transformers.runtime.checkpoint import load_checkpoint
+from linear_transformers.runtime.schema import Trained as TrainedConfig
+from linear_transformers.runtime.validation import validated
+
+WEIGHTS = ("ema", "raw")
+PRECISIONS = ("float32", "bfloat16", "float16", "float64")
+
+
+@dataclass
+class Trained:
+    """A model, the distribution of its values, and what made it.
+
+    Attributes:
+        path: The checkpoint.
+        config: The training run's configuration, as plain data.
+        model_config: The part of it that the model was rebuilt from, validated.
+        shape: Of the images.
+        model: In `eval()` mode, on its device.
+        distribution: What its output are the parameters of.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    model_config: DictConfig
+    shape: ImageShape
+    model: AutoregressiveTransformer
+    distribution: ValueDistribution
+
+
+def load_trained(
+    path: Path, *, device: str = "auto", weights: str | None = None, precision: str = "float32"
+) -> Trained:
+    """Rebuild the model that a checkpoint holds; its config is checked like a typed one.
+
+    Args:
+        path: The checkpoint.
+        device: `auto` is a GPU where there is one.
+        weights: `ema` or `raw`; None is what was validated and tested, the average if the
+            run kept one.
+        precision: Of weights and activations. Sums of linear attention and the head stay in
+            float32.
+
+    Raises:
+        ValueError: The checkpoint is missing, damaged or something else, or there is no
+            such device, average or precision.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision} is unknown. Choose one of {list(PRECISIONS)}.")
+    checkpoint = load_checkpoint(path)
+    shape = ImageShape(**checkpoint["image_shape"])
+    state = _weights(checkpoint, path, weights)
+    config = checkpoint["config"]
+    if "${" in json.dumps(config):  # data, never expressions to evaluate here
+        raise ValueError(f"The config in {path} holds an interpolation: it was tampered with.")
+    try:
+        model_config = validated(
+            DictConfig({key: config.get(key) for key in ("model", "task", "data")}), TrainedConfig
+        )
+        model, distribution = build_model(model_config, shape)
+        model.load_state_dict(state)
+    except (ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
+        ) from error
+    model = _in_precision(model.to(_device(device)), getattr(torch, precision)).eval()
+    return Trained(path, config, model_config, shape, model, distribution)
+
+
+def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
+    if which not in (None, *WEIGHTS):
+        raise ValueError(f"weights={which} is unknown. Choose one of {list(WEIGHTS)}.")
+    raw = checkpoint.get("current_model_state")  # where an average stands in for it
+    if which == "ema" and raw is None:
+        raise ValueError(
+            f"weights=ema was asked for, but {path} holds no average: its run was trained "
+            "without callbacks=ema. Use weights=raw."
+        )
+    state = raw if which == "raw" and raw is not None else checkpoint["state_dict"]
+    return {name.removeprefix("model."): value for name, value in state.items()}
+
+
+def _in_precision(
+    model: AutoregressiveTransformer, dtype: torch.dtype
+) -> AutoregressiveTransformer:
+    model.to(dtype)
+    if dtype.itemsize < 4:
+        # Means in bfloat16 are coarser than the gap between 256 levels.
+        model.norm.float()
+        model.head.float()
+    return model
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
+        raise ValueError(
+            f"device={name} cannot be used ({str(error).splitlines()[0]}). Use device=cpu."
+        ) from error
