@@ -9,12 +9,12 @@ machine that trained, for runs that were not interrupted.
 import argparse
 import json
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import yaml
 
 from benchmarks.machine import save
+from linear_transformers.runtime.tracking.record import summary
 
 
 def main() -> None:
@@ -30,26 +30,17 @@ def main() -> None:
 def figures(run: Path) -> dict[str, Any]:
     """One row: what was trained, how well it does, what it cost."""
     config = yaml.safe_load((run / "config.yaml").read_text())
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-
-    def every(name: str) -> list[float]:
-        return [record[name] for record in records if name in record]
-
+    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    baselines = next(record for record in records if "baseline/histogram" in record)
     model = config["model"]
-    row = {
+    return {
         "attention": model["attention"]["_target_"].rsplit(".", 1)[1],
         "layers": model["num_layers"],
         "heads": model["num_heads"],
         "model_dim": model["model_dim"],
-        "steps": max(record["step"] for record in records),
-        "minutes": round((records[-1]["time"] - records[0]["time"]) / 60, 1),
-        "tokens_per_second": round(median(every("perf/tokens_per_second"))),
-        "test_bits_per_dim": round(every("test/bits_per_dim")[-1], 3),
+        **summary(run / "metrics.jsonl"),
+        **{name: round(baselines[f"baseline/{name}"], 3) for name in ("histogram", "neighbours")},
     }
-    for name in ("histogram", "neighbours"):
-        row[name] = round(every(f"baseline/{name}")[-1], 3)
-    return row
 
 
 if __name__ == "__main__":

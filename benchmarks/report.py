@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import RESULTS
+from linear_transformers.runtime.tables import markdown
 
 HEADER = """# Results
 
@@ -26,16 +27,13 @@ def section(path: Path) -> str:
     """A measurement as a heading, where it was made, and a table of its rows."""
     measurement: dict[str, Any] = json.loads(path.read_text())
     machine, rows = measurement["machine"], measurement["rows"]
-    columns = list(rows[0])
     lines = [
         f"## {measurement['title']}",
         "",
         f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}, "
         f"{machine['date']} (`results/{path.name}`)",
         "",
-        f"| {' | '.join(column.replace('_', ' ') for column in columns)} |",
-        f"|{' --- |' * len(columns)}",
-        *(f"| {' | '.join(str(row[column]) for column in columns)} |" for row in rows),
+        markdown(rows),
         "",
     ]
     return "\n".join(lines)
