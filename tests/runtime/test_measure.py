@@ -3,8 +3,11 @@
 import pytest
 import torch
 
+from linear_transformers.data import ImageShape
 from linear_transformers.runtime import measure
+from linear_transformers.runtime.build import build_model
 from linear_transformers.runtime.checkpoint import load_checkpoint
+from tests.conftest import TINY, configured
 from tests.programs import QUICK, complaint, figures, run
 
 
@@ -36,6 +39,20 @@ def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
     for path in (tmp_path / "a/checkpoints").iterdir():
         weights = load_checkpoint(path)["state_dict"].values()
         assert all(weight.isfinite().all() for weight in weights)
+
+
+@pytest.mark.parametrize(("attention", "growth"), [("linear", 1.0), ("softmax", 2.0)])
+def test_a_models_arithmetic_is_counted(attention, growth):
+    """Six operations a weight and token, and what attention adds to that."""
+    cfg = configured(*TINY, f"model={attention}", "model.activation_checkpointing=true")
+    attending = []
+    for height in (16, 32):
+        model, _ = build_model(cfg, ImageShape(height, 16, 1, 17))
+        products = [m for m in model.modules() if isinstance(m, torch.nn.Linear)]
+        dense = 6 * sum(m.weight.numel() for m in products)
+        attending.append(measure.training_flops_per_token(model) - dense)
+    assert attending[0] > 0
+    assert attending[1] / attending[0] == pytest.approx(growth, rel=0.02)
 
 
 def test_peak_memory_is_in_bytes():

@@ -1,6 +1,6 @@
 """Images to files: one PNG each, a grid of what was given and made, and the grid as it fills."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,11 @@ TILE = 84  # pixels a side that a grid's tiles reach at least
 GAP = 6
 LABEL_WIDTH = 104
 PAPER, INK, HIDDEN = (255, 255, 255), (60, 60, 60), (205, 214, 224)
-MAX_COLUMNS = 16
+COLUMNS, ROWS = 16, 16  # what is beyond is in files of its own
 FRAMES, MILLISECONDS_A_FRAME, MILLISECONDS_AT_END = 48, 70, 2500
 
-# Rows of tiles by label; rows need not be equally long.
-Tiles = Mapping[str, np.ndarray]
+# Labels and rows of tiles, which need not be equally long.
+Tiles = list[tuple[str, np.ndarray]]
 
 
 def to_rgb(images: Images, shape: ImageShape) -> np.ndarray:
@@ -43,27 +43,34 @@ def save_image(pixels: np.ndarray, path: Path) -> None:
         partial.unlink(missing_ok=True)
 
 
-def tiles_of(
-    completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n: int
-) -> dict[str, np.ndarray]:
+def tiles_of(completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n: int) -> Tiles:
     """A grid's rows: generated images alone, or given / completed / original.
 
     Args:
         completed: Pixels [k n, h, w, 3], the completions of an image next to each other.
         originals: Pixels [k, h, w, 3]; None where nothing was given.
         mask: What was given of them.
-        n: Completions of each. Those of a single image share a row, else each has its own.
+        n: Completions of each. Those of a single image share rows, else each has its own.
     """
     if originals is None:
-        return {"generated": completed[:MAX_COLUMNS]}
-    originals = originals[:MAX_COLUMNS]
+        return _wrapped("generated", completed)
     if len(originals) == 1:
-        rows = {"completed": completed[:MAX_COLUMNS]}
-    else:
-        each = completed.reshape(-1, n, *completed.shape[1:])[:MAX_COLUMNS]
-        labels = ["completed"] if n == 1 else [f"completed {j + 1}" for j in range(n)]
-        rows = {label: each[:, j] for j, label in enumerate(labels)}
-    return {"given": with_hidden(originals, mask), **rows, "original": originals}
+        rows = _wrapped("completed", completed)
+        return [("given", with_hidden(originals, mask)), *rows, ("original", originals)]
+    each = completed.reshape(-1, n, *completed.shape[1:])
+    labels = ["completed"] if n == 1 else [f"completed {j + 1}" for j in range(n)]
+    rows = []
+    for part in (slice(i, i + COLUMNS) for i in range(0, len(originals), COLUMNS)):
+        rows.append(("given", with_hidden(originals[part], mask)))
+        rows += [(label, each[part, j]) for j, label in enumerate(labels)]
+        rows.append(("original", originals[part]))
+    return rows[: max(ROWS, n + 2)]
+
+
+def _wrapped(label: str, images: np.ndarray) -> Tiles:
+    """As many rows as it takes, the first of them labelled."""
+    starts = range(0, len(images), COLUMNS)[:ROWS]
+    return [(label if i == 0 else "", images[i : i + COLUMNS]) for i in starts]
 
 
 def save_grid(tiles: Tiles, path: Path) -> None:
@@ -92,8 +99,8 @@ def _as_far(label: str, row: np.ndarray, visible: Mask) -> np.ndarray:
 def _grid(
     tiles: Tiles, change: Callable[[str, np.ndarray], np.ndarray] = lambda label, row: row
 ) -> Image.Image:
-    height, width = next(iter(tiles.values())).shape[1:3]
-    columns = max(len(row) for row in tiles.values())
+    height, width = tiles[0][1].shape[1:3]
+    columns = max(len(row) for _, row in tiles)
     zoom = max(1, round(TILE / max(height, width)))
     tile = (width * zoom, height * zoom)
     grid = Image.new(
@@ -103,7 +110,7 @@ def _grid(
     )
     draw = ImageDraw.Draw(grid)
     font = ImageFont.load_default(size=15)
-    for r, (label, row) in enumerate(tiles.items()):
+    for r, (label, row) in enumerate(tiles):
         y = GAP + r * (tile[1] + GAP)
         draw.text((GAP, y + tile[1] // 2), label, fill=INK, anchor="lm", font=font)
         for i, image in enumerate(change(label, row)):
