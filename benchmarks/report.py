@@ -33,6 +33,7 @@ def section(path: Path) -> str:
         f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}, "
         f"{machine['date']} (`results/{path.name}`)",
         "",
+        *([measurement["finding"], ""] if "finding" in measurement else []),
         markdown(rows),
         "",
     ]

@@ -5,7 +5,8 @@
 
 A step samples one value and reads it. Its cost is measured at evenly spaced positions of the
 sequence, each method in turn at each position, several times over; the median of each
-position is averaged over positions, and images a second follow from that average.
+position is averaged over positions, and images a second follow from that average. Without
+a cache a step is a whole forward pass, and is taken once at each position.
 """
 
 import argparse
@@ -34,7 +35,8 @@ def main() -> None:
     rows = [row for length in options.length for row in at_length(length, options, console)]
     model = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = f"sampling-{torch.device(options.device).type}"
-    path = save(name, options.device, {"title": f"Sampling: {model}", "rows": rows})
+    measurement = {"title": f"Sampling: {model}", "finding": finding(rows), "rows": rows}
+    path = save(name, options.device, measurement)
     console.print(f"written to {path}", soft_wrap=True)
 
 
@@ -64,6 +66,20 @@ def at_length(length: int, options: argparse.Namespace, console: Console) -> lis
     return rows
 
 
+def finding(rows: list[dict[str, Any]]) -> str:
+    """How the ratio of linear attention to its rival grows with length, in words."""
+    by_batch: dict[int, dict[int, float]] = {}
+    for row in rows:
+        if row["method"] == "linear":
+            by_batch.setdefault(row["batch"], {})[row["length"]] = row["times_cached_softmax"]
+    parts = []
+    for batch, ratios in by_batch.items():
+        growth = ratios[max(ratios)] / ratios[min(ratios)]
+        each = ", ".join(f"{ratio:.2f} x at {length}" for length, ratio in sorted(ratios.items()))
+        parts.append(f"batch {batch}: {each} ({growth:.1f} times as much)")
+    return f"Linear attention against {REFERENCE}, by values an image. " + "; ".join(parts) + "."
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--length", type=int, nargs="+", default=[64, 784, 3072])
@@ -71,12 +87,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--model-dim", type=int, default=256)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
-    parser.add_argument("--positions", type=int, default=8, help="where steps are measured")
+    parser.add_argument("--positions", type=int, default=4, help="where steps are measured")
     parser.add_argument("--steps", type=int, default=8, help="consecutive steps a measurement")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--recompute-up-to", type=int, default=16_384, help="leave out larger batch x length"
-    )
     parser.add_argument("--threads", type=int, default=None)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
@@ -87,10 +100,7 @@ def measure(length: int, batch: int, options: argparse.Namespace) -> dict[str, f
     distribution = LogisticMixture(NUM_VALUES)
     linear = build(partial(LinearAttention, feature_map=Elu), distribution, length, options)
     softmax = build(SoftmaxAttention, distribution, length, options)
-    decoders = {"linear": linear, REFERENCE: softmax}
-    # A forward pass for each value: what a batch of long sequences costs is known without.
-    if length * batch <= options.recompute_up_to:
-        decoders[RECOMPUTED] = Recomputed(softmax)
+    decoders = {"linear": linear, REFERENCE: softmax, RECOMPUTED: Recomputed(softmax)}
     return step_milliseconds(
         decoders,
         distribution,

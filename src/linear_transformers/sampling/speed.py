@@ -3,11 +3,14 @@
 import time
 from collections.abc import Mapping
 from statistics import mean, median
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.sampling.autoregressive import Decoder
+from linear_transformers.shapes import Tokens
 
 
 @torch.inference_mode()
@@ -35,8 +38,8 @@ def step_milliseconds(
         positions: Where in the sequence steps are measured.
         steps: Consecutive steps a measurement. They do not go past the end of the sequence.
         rounds: How often each is measured.
-        once: Names of decoders whose measurements are one step long: a step that costs a
-            whole forward pass need not be repeated to be seen.
+        once: Names of decoders that take one step at each position, and no more: a step
+            that costs a whole forward pass need not be repeated to be seen.
     """
     device = next(iter(decoders.values())).device
     medians: dict[str, list[float]] = {name: [] for name in decoders}
@@ -44,17 +47,19 @@ def step_milliseconds(
     steps = max(1, min(steps, length // (2 * positions) - 1))
     for position in (length * i // (2 * positions) for i in range(1, 2 * positions, 2)):
         position = min(position, length - 2 - steps)
-        values = torch.randint(distribution.num_values, (batch, position), device=device)
+        values = torch.randint(distribution.num_values, (1, position), device=device)
         noise = torch.rand(steps + 1, batch, distribution.noise_dim, device=device)
-        read = {name: x.prefill(x.with_start(values)) for name, x in decoders.items()}
+        read = {name: _forked(x, values, batch) for name, x in decoders.items()}
         times: dict[str, list[float]] = {name: [] for name in decoders}
-        for _ in range(rounds):
+        for turn in range(rounds):
             for name, decoder in decoders.items():
-                outputs, state = read[name]
-                last = outputs[:, -1]
-                last, state = decoder.step(distribution.sample(last, noise[-1]), state)
+                if turn and name in once:
+                    continue
+                (last, state), count = read[name], 1
+                if name not in once:
+                    count = steps
+                    last, state = decoder.step(distribution.sample(last, noise[-1]), state)
                 _synchronize(device)  # that one was to fill the caches
-                count = 1 if name in once else steps
                 begin = time.perf_counter()
                 for i in range(count):
                     last, state = decoder.step(distribution.sample(last, noise[i]), state)
@@ -63,6 +68,14 @@ def step_milliseconds(
         for name, found in times.items():
             medians[name].append(median(found))
     return {name: mean(found) for name, found in medians.items()}
+
+
+def _forked(decoder: Decoder, values: Tokens, batch: int) -> tuple[Tensor, Any]:
+    """One sequence read and forked: reading all of a large batch would take far more memory
+    than a step does, and what was read does not change what a step costs."""
+    outputs, state = decoder.prefill(decoder.with_start(values))
+    rows = torch.zeros(batch, dtype=torch.long, device=values.device)
+    return outputs[rows, -1], decoder.select(state, rows)
 
 
 def _synchronize(device: torch.device) -> None:
