@@ -1,0 +1,69 @@
+"""Additive attention (Bahdanau, Cho and Bengio, 2015), with a key-value cache."""
+
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from linear_transformers.attention.base import check_equal_lengths
+from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.shapes import Keys, Outputs, Queries, Values
+
+
+class AdditiveAttention(CachedAttention):
+    """V'_i = sum_{j<=i} exp(w . tanh(q_i + k_j)) v_j / sum_{j<=i} exp(w . tanh(q_i + k_j))
+
+    Costs O(t^2 d) for t positions, as softmax attention does, but by a tanh for each pair and
+    feature, where that has a matrix product. w is learned, one for each head.
+
+    Args:
+        num_heads: h.
+        head_dim: d, and m: values are as wide as queries.
+        block_size: Queries whose scores are there at a time. Only memory depends on it.
+
+    Raises:
+        ValueError: `block_size` is below 1.
+    """
+
+    kernel: ClassVar[str] = "blocks of queries"
+
+    def __init__(self, num_heads: int, head_dim: int, *, block_size: int = 64):
+        super().__init__(num_heads, head_dim)
+        if block_size < 1:
+            raise ValueError(f"block_size={block_size} was asked for; it must be at least 1.")
+        self.weight = nn.Parameter(torch.randn(num_heads, head_dim) * head_dim**-0.5)
+        self.block_size = block_size
+
+    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+        check_equal_lengths(q, k)
+        return self._attend(q, k.transpose(1, 2), v.transpose(1, 2), 0)
+
+    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+        return self._attend(q, cache.keys, cache.values, start)
+
+    def _attend(self, q: Queries, keys: Tensor, values: Tensor, start: int) -> Outputs:
+        outputs = []
+        for i in range(0, q.shape[1], self.block_size):
+            part = q[:, i : i + self.block_size]
+            end = start + i + part.shape[1]
+            args = (part, keys[:, :, :end], values[:, :, :end], self.weight)
+            # The tanh of every pair is too much to keep for the backward pass.
+            if torch.is_grad_enabled():
+                outputs.append(checkpoint(_additive, *args, use_reentrant=False))
+            else:
+                outputs.append(_additive(*args))
+        return torch.cat(outputs, dim=1)
+
+
+def _additive(q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
+    """Queries [b, t, h, d] that are the last t of the positions that keys stand at."""
+    dtype = values.dtype
+    q, keys, values, weight = widened(q.transpose(1, 2), keys, values, weight)
+    with without_autocast(values):
+        pairs = (q.unsqueeze(3) + keys.unsqueeze(2)).tanh()
+        scores = torch.einsum("bhtsd,hd->bhts", pairs, weight)
+        future = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device)
+        scores = scores.masked_fill(future.triu(1 + keys.shape[2] - q.shape[2]), -torch.inf)
+        return (scores.softmax(-1) @ values).transpose(1, 2).to(dtype)

@@ -1,0 +1,120 @@
+"""What attention to stored keys and values shares: the cache, and how it is filled."""
+
+from abc import abstractmethod
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+
+from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.shapes import (
+    Key,
+    Keys,
+    Output,
+    Outputs,
+    Queries,
+    Query,
+    Rows,
+    Value,
+    Values,
+)
+
+
+class Buffer:
+    """Memory that several states may share, and how much of it is taken.
+
+    A state owns what lies before its own length and nothing after. Whoever appends at the
+    end of the taken part may write in place; whoever appends elsewhere is a fork and copies.
+    That keeps `step` free of side effects without copying the cache at every step.
+    """
+
+    def __init__(self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]):
+        self.keys = keys
+        self.values = values
+        self.taken = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[2]
+
+
+class KeyValueCache(NamedTuple):
+    """All keys and values so far: the first `length` positions of the buffer. Grows with length."""
+
+    buffer: Buffer
+    length: int
+
+    @property
+    def keys(self) -> Float[torch.Tensor, "b h s d"]:
+        return self.buffer.keys[:, :, : self.length]
+
+    @property
+    def values(self) -> Float[torch.Tensor, "b h s m"]:
+        return self.buffer.values[:, :, : self.length]
+
+    def append(
+        self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]
+    ) -> "KeyValueCache":
+        """The cache with more positions at its end; this one still reads as it did."""
+        start, end = self.length, self.length + keys.shape[2]
+        buffer = self.buffer
+        # With gradients every step needs memory of its own: backward reads it again.
+        if buffer.taken != start or end > buffer.capacity or torch.is_grad_enabled():
+            buffer = self._copied(capacity=max(end, buffer.capacity, 2 * start))
+        buffer.keys[:, :, start:end] = keys
+        buffer.values[:, :, start:end] = values
+        buffer.taken = end
+        return KeyValueCache(buffer, end)
+
+    def select(self, rows: Rows) -> "KeyValueCache":
+        """Some of the sequences, in memory of their own with as much room."""
+        room = (0, 0, 0, self.buffer.capacity - self.length)
+        buffer = Buffer(F.pad(self.keys[rows], room), F.pad(self.values[rows], room))
+        buffer.taken = self.length
+        return KeyValueCache(buffer, self.length)
+
+    def _copied(self, *, capacity: int) -> Buffer:
+        room = (0, 0, 0, capacity - self.length)
+        return Buffer(F.pad(self.keys, room), F.pad(self.values, room))
+
+
+class CachedAttention(CausalAttention[KeyValueCache]):
+    """Attention whose past is all its keys and values."""
+
+    constant_state: ClassVar[bool] = False
+
+    @abstractmethod
+    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+        """Queries at positions `start`, `start + 1`, ... to a cache that ends with their own."""
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        capacity: int = 0,
+    ) -> KeyValueCache:
+        shape = (batch, self.num_heads, capacity, self.head_dim)
+        keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+        return KeyValueCache(Buffer(keys, values), length=0)
+
+    def step(
+        self, q_i: Query, k_i: Key, v_i: Value, state: KeyValueCache
+    ) -> tuple[Output, KeyValueCache]:
+        state = state.append(k_i.unsqueeze(2), v_i.unsqueeze(2))
+        return self.attend(q_i.unsqueeze(1), state, state.length - 1).squeeze(1), state
+
+    def select(self, state: KeyValueCache, rows: Rows) -> KeyValueCache:
+        return state.select(rows)
+
+    def prefill(
+        self, q: Queries, k: Keys, v: Values, state: KeyValueCache | None = None
+    ) -> tuple[Outputs, KeyValueCache]:
+        check_equal_lengths(q, k)
+        if state is None:
+            state = self.init_state(len(k), device=k.device, dtype=k.dtype)
+        past = state.length
+        state = state.append(k.transpose(1, 2), v.transpose(1, 2))
+        return (self.attend(q, state, past) if past else self.forward(q, k, v)), state

@@ -1,0 +1,51 @@
+"""DeltaNet and gated DeltaNet: a memory that corrects what it recalls. See `ops.delta`."""
+
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linear_transformers.attention.fast_weights import FastWeightAttention, KeyGate
+from linear_transformers.ops.delta import delta, delta_step
+
+
+class DeltaAttention(FastWeightAttention):
+    """S_i = (I - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T with b_i = sigmoid(gate(k_i)).
+
+    Queries and keys pass silu and are scaled to length 1 (Yang et al., 2024). Costs
+    O(t (l + d) d) for t positions in chunks of l; the state is d by d a head.
+
+    Args:
+        num_heads: h.
+        head_dim: d, and m: values are as wide as queries.
+        chunk_size: l. Only speed depends on it.
+    """
+
+    kernel: ClassVar[str] = "chunkwise, WY"
+    over_sequence = delta
+    over_position = delta_step
+
+    def __init__(self, num_heads: int, head_dim: int, *, chunk_size: int = 64):
+        super().__init__(num_heads, head_dim)
+        self.strength = KeyGate(num_heads, head_dim, 1, bias=0.0)
+        self.chunk_size = chunk_size
+
+    def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        strength = self.strength(k).sigmoid()
+        q, k = (F.normalize(F.silu(x), dim=-1) for x in (q, k))
+        return q, k, v, strength, torch.zeros_like(strength)
+
+
+class GatedDeltaAttention(DeltaAttention):
+    """The delta rule with a memory that also fades: S_(i-1) is first multiplied by a_i, which is
+    sigmoid(gate(k_i)) (Yang, Kautz and Hatamizadeh, 2025)."""
+
+    def __init__(self, num_heads: int, head_dim: int, *, chunk_size: int = 64):
+        super().__init__(num_heads, head_dim, chunk_size=chunk_size)
+        # At first about 1/50 is forgotten a step.
+        self.decay = KeyGate(num_heads, head_dim, 1, bias=4.0)
+
+    def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        *inputs, _ = super().prepare(q, k, v)
+        return *inputs, F.logsigmoid(self.decay(k))

@@ -1,0 +1,106 @@
+"""What recurrences over one matrix a head share: unnormalised linear attention with a memory
+that forgets or corrects itself. "Fast weights" is their oldest name (Schmidhuber, 1992)."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
+from linear_transformers.shapes import (
+    Key,
+    Keys,
+    Output,
+    Outputs,
+    Queries,
+    Query,
+    Rows,
+    Value,
+    Values,
+)
+
+MatrixState = Float[Tensor, "b h c m"]
+
+
+class FastWeightAttention(CausalAttention[Tensor]):
+    """The state is S, and the output S^T q scaled to unit root mean square, times a weight.
+
+    No denominator: the sum of the weights may be anything, also negative, so a constant value
+    does not come back as it is, and the norm takes over what the denominator is for.
+    """
+
+    constant_state: ClassVar[bool] = True
+    weights_sum_to_one: ClassVar[bool] = False
+    over_sequence: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    chunk_size: int
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__(num_heads, head_dim)
+        self.norm = nn.Parameter(torch.ones(head_dim))
+
+    @abstractmethod
+    def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
+        """What the operator takes, of queries, keys and values [*batch, h, d] in the type of sums."""
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        capacity: int = 0,
+    ) -> MatrixState:
+        shape = (batch, self.num_heads, self.head_dim, self.head_dim)
+        return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
+
+    def step(self, q_i: Query, k_i: Key, v_i: Value, state: MatrixState) -> tuple[Output, Any]:
+        with without_autocast(v_i):
+            inputs = self.prepare(*widened(q_i, k_i, v_i))
+            output, state = type(self).over_position(*inputs, state)
+            return self._normed(output, v_i.dtype), state
+
+    def select(self, state: MatrixState, rows: Rows) -> MatrixState:
+        return state[rows]
+
+    def prefill(
+        self, q: Queries, k: Keys, v: Values, state: Any = None
+    ) -> tuple[Outputs, MatrixState]:
+        check_equal_lengths(q, k)
+        with without_autocast(v):
+            inputs = self.prepare(*widened(q, k, v))
+            outputs, state = type(self).over_sequence(
+                *inputs, state=state, chunk_size=self.chunk_size
+            )
+            return self._normed(outputs, v.dtype), state
+
+    def _normed(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        return F.rms_norm(x, x.shape[-1:], self.norm.to(x.dtype), eps=1e-5).to(dtype)
+
+
+class KeyGate(nn.Module):
+    """Numbers that a head reads off each of its keys: how much to forget, how much to correct.
+
+    The papers read them off the layer's input; a key is a projection of it, and all that the
+    contract hands on.
+
+    Args:
+        num_heads: h.
+        head_dim: d.
+        width: Numbers for each key.
+        bias: Where they start from.
+    """
+
+    def __init__(self, num_heads: int, head_dim: int, width: int, *, bias: float):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(num_heads, head_dim, width) * head_dim**-0.5)
+        self.bias = nn.Parameter(torch.full((num_heads, width), bias))
+
+    def forward(self, k: Float[Tensor, "*batch h d"]) -> Float[Tensor, "*batch h width"]:
+        product = torch.einsum("...hd,hdw->...hw", k, self.weight.to(k.dtype))
+        return product + self.bias.to(k.dtype)

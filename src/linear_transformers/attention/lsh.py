@@ -1,0 +1,100 @@
+"""LSH attention that is exactly causal, with a bounded state. See `ops.lsh`."""
+
+from typing import ClassVar
+
+import torch
+
+from linear_transformers.attention.base import (
+    BidirectionalAttention,
+    CausalAttention,
+    check_equal_lengths,
+)
+from linear_transformers.attention.hashing import HashPlanes
+from linear_transformers.ops import lsh
+from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lsh import LshState
+from linear_transformers.shapes import (
+    Key,
+    Keys,
+    Lengths,
+    Output,
+    Outputs,
+    Queries,
+    Query,
+    Rows,
+    Value,
+    Values,
+)
+
+
+class LshAttention(CausalAttention[LshState], BidirectionalAttention):
+    """Softmax over the last `window` positions of the query's own bucket, in each round.
+
+    Reformer (Kitaev et al., 2020) made honest: whom a position attends to depends on earlier
+    ones only. `bidirectional` is Reformer's own form, where nothing is to be hidden.
+
+    Costs O(t r w d) for t positions; the state holds r buckets w keys and values a head.
+
+    Args:
+        num_heads: h.
+        head_dim: d, and m: values are as wide as queries.
+        num_rounds: r: hashings whose attentions are added up.
+        num_buckets: Of each hashing, an even number.
+        window: w; also the chunk of the bidirectional form.
+
+    Raises:
+        ValueError: A number that is too small, or odd buckets.
+    """
+
+    kernel: ClassVar[str] = "sorted windows"
+    constant_state: ClassVar[bool] = True
+    shares_keys: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        *,
+        num_rounds: int = 4,
+        num_buckets: int = 16,
+        window: int = 32,
+    ):
+        super().__init__(num_heads, head_dim)
+        if window < 1:
+            raise ValueError(f"window={window} was asked for; it must be at least 1.")
+        self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
+        self.window = window
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        capacity: int = 0,
+    ) -> LshState:
+        rounds, buckets = self.hash.planes.shape[1], self.hash.num_buckets
+        shape = (batch, self.num_heads, rounds, buckets, self.window, self.head_dim)
+        keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
+        counts = torch.zeros(shape[:4], device=device, dtype=torch.long)
+        return LshState(keys, values, counts, 0)
+
+    def step(self, q_i: Query, k_i: Key, v_i: Value, state: LshState) -> tuple[Output, LshState]:
+        return lsh.windowed_step(q_i, v_i, self.hash(q_i.unsqueeze(1)).squeeze(-1), state)
+
+    def select(self, state: LshState, rows: Rows) -> LshState:
+        return LshState(state.keys[rows], state.values[rows], state.counts[rows], state.length)
+
+    def prefill(
+        self, q: Queries, k: Keys, v: Values, state: LshState | None = None
+    ) -> tuple[Outputs, LshState]:
+        check_equal_lengths(q, k)
+        if state is None:
+            state = self.init_state(len(q), device=q.device, dtype=q.dtype)
+        return lsh.windowed(q, v, self.hash(q), state)
+
+    def bidirectional(
+        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
+    ) -> Outputs:
+        there = None if lengths is None else valid(lengths, q.shape[1])
+        return lsh.chunked(q, v, self.hash(q), chunk=self.window, causal=False, there=there)

@@ -1,0 +1,28 @@
+"""FAVOR+: E[phi(q) . phi(k)] = exp(q . k / sqrt(d)), softmax's kernel, with positive features.
+
+    phi(x) = exp(w . x' - |x'|^2 / 2) / sqrt(n) for n directions w, x' = x / d^(1/4);  c = n
+
+Choromanski et al. (2021), "Rethinking Attention with Performers", lemma 1. Unbiased; its error
+falls as 1/sqrt(n) and grows with the length of q and k, as exp(|q' + k'|^2) does.
+"""
+
+import math
+
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.feature_maps.random_features import RandomFeatures
+
+
+class Favor(RandomFeatures):
+    """Positive orthogonal random features. A key of great length weighs next to nothing."""
+
+    def __init__(self, head_dim: int, *, num_directions: int | None = None):
+        super().__init__(head_dim, num_directions=num_directions)
+        self.feature_dim = len(self.directions)
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
+        # No maximum is subtracted, as the authors' code does over all keys: a past output
+        # would depend on the future, and `step` could not do it.
+        half_square = x.square().sum(-1, keepdim=True) * (0.5 / math.sqrt(x.shape[-1]))
+        return (self.project(x) - half_square).exp() * self.feature_dim**-0.5

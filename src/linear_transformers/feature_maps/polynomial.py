@@ -1,0 +1,39 @@
+"""phi(q) . phi(k) = (q . k / sqrt(d) + offset)^2, exactly. c = (d + 1)(d + 2) / 2.
+
+The polynomial kernel of degree 2 that section 3.2.1 of Katharopoulos et al. (2020) names: in
+linear time, it pays where sequences are longer than d^2. Never negative.
+"""
+
+import math
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.feature_maps.base import FeatureMap
+from linear_transformers.feature_maps.quadratic import num_pairs, symmetric_square
+
+
+class Polynomial(FeatureMap):
+    """The square of x with `sqrt(offset)` appended.
+
+    Args:
+        head_dim: d.
+        offset: What the dot product is moved by before it is squared. At 0 a key and its
+            opposite weigh the same.
+
+    Raises:
+        ValueError: A negative offset, which no real features have.
+    """
+
+    def __init__(self, head_dim: int, *, offset: float = 1.0):
+        super().__init__()
+        if offset < 0:
+            raise ValueError(f"offset={offset} was asked for; it must not be negative.")
+        self.scale = head_dim**-0.25
+        self.offset = offset
+        self.feature_dim = num_pairs(head_dim + 1)
+
+    def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
+        offset = torch.full_like(x[..., :1], math.sqrt(self.offset))
+        return symmetric_square(torch.cat([x * self.scale, offset], dim=-1))

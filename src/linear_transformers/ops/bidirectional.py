@@ -1,0 +1,44 @@
+"""Linear attention that sees everything: global sums, read by any number of queries.
+
+Eq. 5-6 of Katharopoulos et al. (2020). The sums over keys are all that is kept of them: a memory
+of constant size, made once, for self-attention without a mask and for cross-attention alike.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from linear_transformers.ops.normalize import normalize
+from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.ops.recurrent import LinearState
+
+
+def summarize(
+    k: Float[Tensor, "b s h c"],
+    v: Float[Tensor, "b s h m"],
+    lengths: Int[Tensor, "b"] | None = None,
+) -> LinearState:
+    """The sums over all keys, or over each sequence's first `lengths` ones."""
+    k, v = widened(k, v)
+    if lengths is not None:
+        # Both: 0 times what padding holds may be NaN.
+        there = valid(lengths, k.shape[1])[..., None, None]
+        k, v = k.where(there, 0), v.where(there, 0)
+    with without_autocast(v):
+        return LinearState(torch.einsum("bshc,bshm->bhcm", k, v), k.sum(1))
+
+
+def read(
+    q: Float[Tensor, "b t h c"], memory: LinearState, *, eps: float
+) -> Float[Tensor, "b t h m"]:
+    """What each query finds, in the type of the sums."""
+    (q,) = widened(q)
+    with without_autocast(q):
+        weighted_sum = torch.einsum("bthc,bhcm->bthm", q, memory.kv_sum)
+        total_weight = torch.einsum("bthc,bhc->bth", q, memory.k_sum)
+        return normalize(weighted_sum, total_weight, eps=eps)
+
+
+def valid(lengths: Int[Tensor, "b"], size: int) -> Tensor:
+    """Which positions belong to their sequence, [b, size]."""
+    return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)

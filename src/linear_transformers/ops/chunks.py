@@ -1,0 +1,30 @@
+"""Time cut into chunks, and states carried from one to the next."""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+
+def split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
+    """Cut time into chunks of `size`. Zeros pad the last one."""
+    padded = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % size))
+    return padded.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)
+
+
+def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]:
+    """The first `length` positions of the chunks put together."""
+    return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]
+
+
+def running(
+    start: Float[Tensor, "b h c m"],
+    kept: Float[Tensor, "b h n c_or_1 1"],
+    additions: Float[Tensor, "b h n c m"],
+) -> Float[Tensor, "b h n+1 c m"]:
+    """The state before each chunk and, last, after all: each is the one before it, times what
+    is kept of it, plus what the chunk adds."""
+    states = [start]
+    for i in range(additions.shape[2]):
+        states.append(torch.addcmul(additions[:, :, i], kept[:, :, i], states[-1]))
+    return torch.stack(states, dim=2)

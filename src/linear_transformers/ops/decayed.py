@@ -1,0 +1,83 @@
+"""Unnormalised linear attention that forgets: retention and gated linear attention.
+
+    S_i = diag(a_i) S_(i-1) + k_i v_i^T,   output_i = S_i^T q_i,   0 < a_i <= 1
+
+Sun et al. (2023), eq. 5, with one a for each head; Yang et al. (2024, "Gated Linear Attention"),
+eq. 4, with one for each feature and position. `decayed_step` is the recurrence itself, and what
+`decayed` must agree with.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.ops.chunks import join, running, split
+from linear_transformers.ops.precision import widened, without_autocast
+
+
+def decayed(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    log_decay: Float[Tensor, "b t h decays"],
+    *,
+    state: Float[Tensor, "b h c m"] | None = None,
+    chunk_size: int = 16,
+) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
+    """All positions: matrix products inside chunks, the state between them.
+
+    Args:
+        q: Queries.
+        k: Keys.
+        v: Values.
+        log_decay: log a, one for each feature, or one for all (a last dimension of 1). Where
+            there are several, the sum over any chunk must stay above -80: float32 ends there.
+        state: The past; empty when absent. Left unmodified.
+        chunk_size: Positions a chunk. Only speed and that limit depend on it.
+
+    Returns:
+        The outputs in the type of `v`, and the state after the last position.
+    """
+    dtype, length = v.dtype, q.shape[1]
+    q, k, v, log_decay = widened(q, k, v, log_decay)
+    size = max(1, min(chunk_size, length))
+    with without_autocast(v):
+        if state is None:
+            state = q.new_zeros(len(q), q.shape[2], q.shape[3], v.shape[3])
+        # Padding has no key and no decay: it leaves the state as it is.
+        q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))
+        since_start = log_decay.cumsum(-2)
+        whole = since_start[..., -1:, :]
+        additions = (k * (whole - since_start).exp()).mT @ v
+        states = running(state, whole.exp().mT, additions)
+        if log_decay.shape[-1] == 1:
+            weights = (q @ k.mT) * between(since_start[..., 0])
+        else:
+            weights = ((q * since_start.exp()) @ (k * (-since_start).exp()).mT).tril()
+        outputs = weights @ v + (q * since_start.exp()) @ states[:, :, :-1]
+    return join(outputs, length).to(dtype), states[:, :, -1]
+
+
+def decayed_step(
+    q: Float[Tensor, "b h c"],
+    k: Float[Tensor, "b h c"],
+    v: Float[Tensor, "b h m"],
+    log_decay: Float[Tensor, "b h decays"],
+    state: Float[Tensor, "b h c m"],
+) -> tuple[Float[Tensor, "b h m"], Float[Tensor, "b h c m"]]:
+    """One position: its output in the type of `v`, and the state that includes it."""
+    dtype = v.dtype
+    q, k, v, log_decay = widened(q, k, v, log_decay)
+    with without_autocast(v):
+        kept = state * log_decay.exp().unsqueeze(-1)
+        state = torch.addcmul(kept, k.unsqueeze(-1), v.unsqueeze(-2))
+        output = torch.einsum("bhc,bhcm->bhm", q, state)
+    return output.to(dtype), state
+
+
+def between(since_start: Float[Tensor, "*batch l"]) -> Float[Tensor, "*batch l l"]:
+    """What is left at i of what was written at j: exp of the sum over j+1 ... i, and 0 for
+    j > i. Differences first: the exponentials alone would overflow."""
+    sums = since_start.unsqueeze(-1) - since_start.unsqueeze(-2)
+    future = torch.ones(sums.shape[-2:], dtype=torch.bool, device=sums.device).triu(1)
+    return sums.masked_fill(future, -torch.inf).exp()

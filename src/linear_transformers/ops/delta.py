@@ -1,0 +1,96 @@
+"""The delta rule: what a key already recalls is corrected, not added to.
+
+    S_i = a_i (I - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T,   output_i = S_i^T q_i
+
+Schlag, Irie and Schmidhuber (2021), eq. 24, with a = 1; Yang, Kautz and Hatamizadeh (2025,
+"Gated Delta Networks"), eq. 10. Keys have length 1 and 0 <= b <= 1, so nothing grows.
+`delta_step` is the recurrence itself, and what `delta` must agree with.
+
+Inside a chunk the product of the reflections is kept in its WY form (Bischof and Van Loan, 1987;
+Yang et al., 2024, "Parallelizing Linear Transformers with the Delta Rule"): with G_ij the decay
+from j to i and g_i the one since the chunk's start,
+
+    T = (I + strictly lower part of diag(b) (K K^T * G))^-1
+    U = T diag(b) (V - diag(g) K S)          what each position writes
+    output = diag(g) Q S + (Q K^T * G) U     lower part with the diagonal
+    S' = g_l S + sum of (g_l / g_j) k_j u_j^T
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.ops.chunks import join, split
+from linear_transformers.ops.decayed import between
+from linear_transformers.ops.precision import widened, without_autocast
+
+
+def delta(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    strength: Float[Tensor, "b t h 1"],
+    log_decay: Float[Tensor, "b t h 1"],
+    *,
+    state: Float[Tensor, "b h c m"] | None = None,
+    chunk_size: int = 64,
+) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
+    """All positions: one triangular system a chunk, the state between them.
+
+    Args:
+        q: Queries.
+        k: Keys, of length 1.
+        v: Values.
+        strength: b, from 0 to 1: how far the correction goes.
+        log_decay: log a, not above 0.
+        state: The past; empty when absent. Left unmodified.
+        chunk_size: Positions a chunk. Only speed depends on it.
+
+    Returns:
+        The outputs in the type of `v`, and the state after the last position.
+    """
+    dtype, length = v.dtype, q.shape[1]
+    q, k, v, strength, log_decay = widened(q, k, v, strength, log_decay)
+    size = max(1, min(chunk_size, length))
+    with without_autocast(v):
+        if state is None:
+            state = q.new_zeros(len(q), q.shape[2], q.shape[3], v.shape[3])
+        # Padding has no key, strength or decay: it leaves the state as it is.
+        q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
+        since_start = log_decay.cumsum(-2)
+        decay = between(since_start[..., 0])
+        system = (strength * (k @ k.mT) * decay).tril(-1)  # the solver sees its 1s itself
+        kept = since_start.exp()
+        right = torch.cat([strength * v, strength * kept * k], dim=-1)
+        values, keys = torch.linalg.solve_triangular(
+            system, right, upper=False, unitriangular=True
+        ).split([v.shape[-1], k.shape[-1]], dim=-1)
+        weights, read = (q @ k.mT) * decay, kept * q
+        remembered = (k * decay[..., -1, :].unsqueeze(-1)).mT
+        whole = kept[..., -1:, :]
+        outputs = []
+        for i in range(q.shape[2]):
+            written = values[:, :, i] - keys[:, :, i] @ state
+            outputs.append(read[:, :, i] @ state + weights[:, :, i] @ written)
+            state = whole[:, :, i] * state + remembered[:, :, i] @ written
+    return join(torch.stack(outputs, dim=2), length).to(dtype), state
+
+
+def delta_step(
+    q: Float[Tensor, "b h c"],
+    k: Float[Tensor, "b h c"],
+    v: Float[Tensor, "b h m"],
+    strength: Float[Tensor, "b h 1"],
+    log_decay: Float[Tensor, "b h 1"],
+    state: Float[Tensor, "b h c m"],
+) -> tuple[Float[Tensor, "b h m"], Float[Tensor, "b h c m"]]:
+    """One position: its output in the type of `v`, and the state that includes it."""
+    dtype = v.dtype
+    q, k, v, strength, log_decay = widened(q, k, v, strength, log_decay)
+    with without_autocast(v):
+        kept = state * log_decay.exp().unsqueeze(-1)
+        recalled = torch.einsum("bhc,bhcm->bhm", k, kept)
+        correction = strength * (v - recalled)
+        state = torch.addcmul(kept, k.unsqueeze(-1), correction.unsqueeze(-2))
+        output = torch.einsum("bhc,bhcm->bhm", q, state)
+    return output.to(dtype), state

@@ -1,0 +1,238 @@
+"""Attention among vectors that fall into one bucket, found by sorting: O(t) for fixed sizes.
+
+Kitaev, Kaiser and Levskaya (2020), "Reformer". Queries are keys: k_j = q_j / |q_j|. Vectors are
+hashed by random rotations, in several rounds; the rounds' sums are added up, so that a pair that
+meets in two rounds counts twice. A position attends to itself only when it is alone.
+
+`chunked` is the paper's form: sorted by bucket and cut into chunks, each position attends to
+those of its bucket in its own chunk and the one before. Where the cuts fall depends on the whole
+sequence: even with a causal mask, earlier outputs change when later positions do.
+
+`windowed` is exactly causal: each position attends to the `window` positions before it in its
+own bucket. What is remembered is those, for every bucket: a bounded state.
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
+
+# The score of a position with itself: exp of it is 0 beside any other, and 1 alone.
+ALONE = -1e5
+
+
+class LshState(NamedTuple):
+    """The last `window` keys and values of every bucket, oldest first, at the end of their row.
+
+    `counts` says how many there are; `length` how many positions were read in all.
+    """
+
+    keys: Float[Tensor, "b h r buckets w d"]
+    values: Float[Tensor, "b h r buckets w m"]
+    counts: Int[Tensor, "b h r buckets"]
+    length: int
+
+
+def buckets_of(
+    x: Float[Tensor, "b t h d"], planes: Float[Tensor, "h r d half"]
+) -> Int[Tensor, "b h r t"]:
+    """The nearest of the corners +-e_i after a random rotation: 2 half buckets."""
+    dtype = accumulation_dtype(x.dtype)
+    with without_autocast(x):
+        rotated = torch.einsum("bthd,hrdn->bhrtn", x.to(dtype), planes.to(dtype))
+    return torch.cat([rotated, -rotated], dim=-1).argmax(-1)
+
+
+def windowed(
+    q: Float[Tensor, "b t h d"],
+    v: Float[Tensor, "b t h m"],
+    buckets: Int[Tensor, "b h r t"],
+    state: LshState,
+) -> tuple[Float[Tensor, "b t h m"], LshState]:
+    """Every position against the last ones of its bucket, and the state after them."""
+    dtype, rounds, window = v.dtype, buckets.shape[2], state.keys.shape[-2]
+    num_buckets, length = state.keys.shape[-3], q.shape[1]
+    queries, values = (_heads_first(x, rounds) for x in widened(q, v))
+    keys = F.normalize(queries, dim=-1)
+    if state.length:
+        # What is remembered stands before, as positions of no interest.
+        past = num_buckets * window
+        queries = F.pad(queries, (0, 0, past, 0))
+        keys = torch.cat([state.keys.flatten(3, 4).to(keys.dtype), keys], dim=-2)
+        values = torch.cat([state.values.flatten(3, 4).to(values.dtype), values], dim=-2)
+        buckets = torch.cat([_buckets_of_state(state), buckets], dim=-1)
+    # Stable: positions of one bucket stay in order.
+    buckets, order = buckets.sort(dim=-1, stable=True)
+    queries, keys, values = (_take(x, order) for x in (queries, keys, values))
+    with without_autocast(v):
+        outputs, total = _attend_back(queries, keys, values, buckets, window)
+    back = order.argsort(-1)[..., -length:]
+    outputs = _combine(_take(outputs, back), total.gather(-1, back))
+    after = _remember(keys, values, buckets, state)
+    return outputs.transpose(1, 2).to(dtype), after
+
+
+def windowed_step(
+    q: Float[Tensor, "b h d"],
+    v: Float[Tensor, "b h m"],
+    buckets: Int[Tensor, "b h r"],
+    state: LshState,
+) -> tuple[Float[Tensor, "b h m"], LshState]:
+    """One position, and the state that includes it."""
+    dtype, window = v.dtype, state.keys.shape[-2]
+    q, v = widened(q, v)
+    row = buckets[..., None, None, None]
+    keys, values = (
+        x.take_along_dim(row, dim=3).squeeze(3).to(q.dtype) for x in (state.keys, state.values)
+    )
+    counts = state.counts.gather(-1, buckets.unsqueeze(-1))
+    key = F.normalize(q, dim=-1)
+    with without_autocast(v):
+        scores = torch.einsum("bhd,bhrwd->bhrw", q, keys) * q.shape[-1] ** -0.5
+        empty = torch.arange(window, device=q.device) < window - counts
+        scores = F.pad(scores.masked_fill(empty, -torch.inf), (0, 1), value=ALONE)
+        new_values = v[:, :, None, None].expand(-1, -1, keys.shape[2], -1, -1)
+        outputs = (scores.softmax(-1).unsqueeze(-2) @ torch.cat([values, new_values], dim=-2))[
+            ..., 0, :
+        ]
+        output = _combine(outputs.unsqueeze(-2), scores.logsumexp(-1, keepdim=True)).squeeze(-2)
+    new_keys = key[:, :, None, None].expand(-1, -1, keys.shape[2], -1, -1)
+    state = LshState(
+        _replaced(state.keys, row, torch.cat([keys[..., 1:, :], new_keys], dim=-2)),
+        _replaced(state.values, row, torch.cat([values[..., 1:, :], new_values], dim=-2)),
+        state.counts.scatter(-1, buckets.unsqueeze(-1), (counts + 1).clamp(max=window)),
+        state.length + 1,
+    )
+    return output.to(dtype), state
+
+
+def chunked(
+    q: Float[Tensor, "b t h d"],
+    v: Float[Tensor, "b t h m"],
+    buckets: Int[Tensor, "b h r t"],
+    *,
+    chunk: int,
+    causal: bool,
+    there: Bool[Tensor, "b t"] | None = None,
+) -> Float[Tensor, "b t h m"]:
+    """The paper's form, with or without its causal mask; padding attends and is seen nowhere."""
+    dtype, rounds, length = v.dtype, buckets.shape[2], q.shape[1]
+    if there is not None:
+        q, v = (x.where(there[..., None, None], 0) for x in (q, v))  # 0 times NaN is NaN
+    queries, values = (_heads_first(x, rounds) for x in widened(q, v))
+    keys = F.normalize(queries, dim=-1)
+    if there is not None:
+        last = torch.iinfo(buckets.dtype).max  # after all others: it moves no chunk
+        buckets = buckets.masked_fill(~there[:, None, None], last)
+    buckets, order = buckets.sort(dim=-1, stable=True)
+    queries, keys, values = (_take(x, order) for x in (queries, keys, values))
+    with without_autocast(v):
+        scores, pairs = _scores(queries, keys, chunk)
+        position, seen_position = pairs(order, length)
+        bucket, seen_bucket = pairs(buckets, -1)
+        hidden = (bucket != seen_bucket) | (seen_position >= length)
+        if causal:
+            hidden = hidden | (seen_position > position)
+        scores = scores.masked_fill(hidden, -torch.inf)
+        scores = scores.masked_fill(seen_position == position, ALONE)
+        outputs = scores.softmax(-1) @ _with_previous(_chunks(values, chunk))
+        total = scores.logsumexp(-1)
+    outputs, total = outputs.flatten(3, 4)[..., :length, :], total.flatten(3, 4)[..., :length]
+    back = order.argsort(-1)
+    return _combine(_take(outputs, back), total.gather(-1, back)).transpose(1, 2).to(dtype)
+
+
+def _attend_back(
+    queries: Tensor, keys: Tensor, values: Tensor, buckets: Tensor, window: int
+) -> tuple[Tensor, Tensor]:
+    """In sorted order, each against the `window` before it that share its bucket."""
+    length = buckets.shape[-1]
+    scores, pairs = _scores(queries, keys, window)
+    bucket, seen_bucket = pairs(buckets, -1)
+    i = torch.arange(window, device=queries.device)
+    distance = (i + window).unsqueeze(1) - torch.arange(2 * window, device=queries.device)
+    hidden = (bucket != seen_bucket) | (distance < 0) | (distance > window)
+    scores = scores.masked_fill(hidden, -torch.inf).masked_fill(distance == 0, ALONE)
+    outputs = scores.softmax(-1) @ _with_previous(_chunks(values, window))
+    total = scores.logsumexp(-1)
+    return outputs.flatten(3, 4)[..., :length, :], total.flatten(3, 4)[..., :length]
+
+
+def _remember(keys: Tensor, values: Tensor, buckets: Tensor, state: LshState) -> LshState:
+    """The last ones of each bucket out of a sorted sequence; nobody's are in a bucket too many."""
+    b, h, r, num_buckets, window, _ = state.keys.shape
+    members = torch.zeros(b, h, r, num_buckets + 1, dtype=torch.long, device=keys.device)
+    members.scatter_add_(-1, buckets, torch.ones_like(buckets))
+    ends = members.cumsum(-1).gather(-1, buckets)
+    from_end = ends - 1 - torch.arange(buckets.shape[-1], device=keys.device)
+    slot = buckets * window + window - 1 - from_end
+    nowhere = num_buckets * window
+    slot = slot.where((from_end < window) & (buckets < num_buckets), nowhere)
+
+    def kept(x: Tensor, like: Tensor) -> Tensor:
+        empty = x.new_zeros(b, h, r, nowhere + 1, x.shape[-1])
+        index = slot.unsqueeze(-1).expand_as(x)
+        rows = empty.scatter(-2, index, x)[..., :nowhere, :]
+        return rows.unflatten(-2, (num_buckets, window)).to(like.dtype)
+
+    read = buckets.shape[-1] - (num_buckets * window if state.length else 0)
+    return LshState(
+        kept(keys, state.keys),
+        kept(values, state.values),
+        members[..., :num_buckets].clamp(max=window),
+        state.length + read,
+    )
+
+
+def _buckets_of_state(state: LshState) -> Int[Tensor, "b h r s"]:
+    """The bucket of each remembered entry; of an empty one, a bucket too many."""
+    num_buckets, window = state.keys.shape[3:5]
+    device = state.keys.device
+    bucket = torch.arange(num_buckets, device=device).unsqueeze(1).expand(-1, window)
+    empty = torch.arange(window, device=device) < window - state.counts.unsqueeze(-1)
+    return bucket.where(~empty, num_buckets).flatten(3, 4)
+
+
+def _scores(queries: Tensor, keys: Tensor, size: int):
+    """Scores of each chunk with itself and the one before; and what else is told of both."""
+    q, k = _chunks(queries, size), _with_previous(_chunks(keys, size))
+    scores = q @ k.mT * queries.shape[-1] ** -0.5
+
+    def pairs(x: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+        own = F.pad(x, (0, -x.shape[-1] % size), value=padding).unflatten(-1, (-1, size))
+        before = F.pad(own, (0, 0, 1, -1), value=padding)
+        return own.unsqueeze(-1), torch.cat([before, own], dim=-1).unsqueeze(-2)
+
+    return scores, pairs
+
+
+def _chunks(x: Float[Tensor, "b h r t d"], size: int) -> Float[Tensor, "b h r n l d"]:
+    return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
+
+
+def _with_previous(x: Float[Tensor, "b h r n l d"]) -> Float[Tensor, "b h r n two_l d"]:
+    return torch.cat([F.pad(x, (0, 0, 0, 0, 1, -1)), x], dim=-2)
+
+
+def _combine(
+    outputs: Float[Tensor, "b h r t m"], total: Float[Tensor, "b h r t"]
+) -> Float[Tensor, "b h t m"]:
+    """Means of rounds into the mean over all of them: each weighs as its sum of weights."""
+    return (outputs * total.softmax(2).unsqueeze(-1)).sum(2)
+
+
+def _heads_first(x: Float[Tensor, "b t h d"], rounds: int) -> Float[Tensor, "b h r t d"]:
+    return x.transpose(1, 2).unsqueeze(2).expand(-1, -1, rounds, -1, -1)
+
+
+def _take(x: Float[Tensor, "b h r t d"], order: Int[Tensor, "b h r s"]) -> Tensor:
+    return x.gather(-2, order.unsqueeze(-1).expand(-1, -1, -1, -1, x.shape[-1]))
+
+
+def _replaced(x: Tensor, row: Tensor, block: Tensor) -> Tensor:
+    index = row.expand(-1, -1, -1, 1, *block.shape[-2:])
+    return x.scatter(3, index, block.unsqueeze(3).to(x.dtype))

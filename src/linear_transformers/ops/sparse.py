@@ -1,0 +1,111 @@
+"""Factorised sparse attention: O(t sqrt(t)) where the stride is near sqrt(t).
+
+Child et al. (2019), section 4.2-4.3, each head attending to the union of both of its parts:
+
+    strided   the last l positions, and every l-th before: l, 2 l, 3 l ... back
+    fixed     the own block of l positions so far, and the last c of each earlier block
+
+Only these scores are computed. Queries may start later than keys: position 0 of the queries is
+position `start` of the keys.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from linear_transformers.ops.precision import widened, without_autocast
+
+
+def strided(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s h d"],
+    v: Float[Tensor, "b s h m"],
+    *,
+    start: int,
+    stride: int,
+    summary: int = 0,
+) -> Float[Tensor, "b t h m"]:
+    """Attend to the last `stride` positions and to every `stride`-th before them."""
+    first = start // stride
+    with without_autocast(v):
+        q_, k_, v_ = _blocks(q, k, v, start, stride)
+        n = k_.shape[2]
+        own = torch.arange(first, n, device=q.device)
+        # The block before the first is no block: its scores are hidden below.
+        recent_k, recent_v = (torch.cat([_previous(x), x], dim=-2)[:, :, first:] for x in (k_, v_))
+        recent = q_ @ recent_k.mT  # [b, h, n, l, 2 l]
+        i = torch.arange(stride, device=q.device)
+        distance = (i + stride).unsqueeze(1) - torch.arange(2 * stride, device=q.device)
+        position = (own * stride).view(-1, 1, 1) + i.view(-1, 1) - distance
+        hidden = (distance < 0) | (distance >= stride) | (position < 0)
+        recent = recent.masked_fill(hidden, -torch.inf)
+        # Phase by phase: position i of each block against position i of the blocks before.
+        far = torch.einsum("bhnld,bhsld->bhnls", q_, k_)
+        later = torch.arange(n, device=q.device) >= own.unsqueeze(1)
+        far = far.masked_fill(later.unsqueeze(1), -torch.inf)
+        weights = torch.cat([recent, far], dim=-1).softmax(-1)
+        near, far = weights.split([2 * stride, n], dim=-1)
+        out = near @ recent_v + torch.einsum("bhnls,bhslm->bhnlm", far, v_)
+    return _positions(out, start - first * stride, q.shape[1]).to(v.dtype)
+
+
+def fixed(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b s h d"],
+    v: Float[Tensor, "b s h m"],
+    *,
+    start: int,
+    stride: int,
+    summary: int,
+) -> Float[Tensor, "b t h m"]:
+    """Attend to the own block and to the last `summary` positions of each block before it."""
+    first = start // stride
+    with without_autocast(v):
+        q_, k_, v_ = _blocks(q, k, v, start, stride)
+        n = k_.shape[2]
+        own = torch.arange(first, n, device=q.device)
+        near = q_ @ k_[:, :, first:].mT
+        future = torch.ones(stride, stride, dtype=torch.bool, device=q.device).triu(1)
+        near = near.masked_fill(future, -torch.inf)
+        summary_k, summary_v = (x[:, :, :, stride - summary :].flatten(2, 3) for x in (k_, v_))
+        far = torch.einsum("bhnld,bhsd->bhnls", q_, summary_k)
+        block = torch.arange(n, device=q.device).repeat_interleave(summary)
+        far = far.masked_fill((block >= own.unsqueeze(1)).unsqueeze(1), -torch.inf)
+        weights = torch.cat([near, far], dim=-1).softmax(-1)
+        near, far = weights.split([stride, n * summary], dim=-1)
+        out = near @ v_[:, :, first:] + torch.einsum("bhnls,bhsm->bhnlm", far, summary_v)
+    return _positions(out, start - first * stride, q.shape[1]).to(v.dtype)
+
+
+def strided_positions(i: int, *, stride: int, summary: int = 0) -> Int[Tensor, "s"]:
+    """What position i attends to under `strided`."""
+    recent = torch.arange(max(0, i - stride + 1), i + 1)
+    return torch.cat([torch.arange(i % stride, i - stride + 1, stride), recent])
+
+
+def fixed_positions(i: int, *, stride: int, summary: int) -> Int[Tensor, "s"]:
+    """What position i attends to under `fixed`."""
+    own = i // stride * stride
+    ends = torch.arange(stride - summary, own, stride)
+    summaries = (ends.unsqueeze(1) + torch.arange(summary)).flatten()
+    return torch.cat([summaries, torch.arange(own, i + 1)])
+
+
+def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[Tensor, ...]:
+    """Scaled queries, keys and values as [b, h, blocks, l, width]; queries from `start`'s block."""
+    q, k, v = widened(q, k, v)
+    end = -k.shape[1] % stride
+    q = F.pad(q * q.shape[-1] ** -0.5, (0, 0, 0, 0, start % stride, end))
+    k, v = (F.pad(x, (0, 0, 0, 0, 0, end)) for x in (k, v))
+    q, k, v = (x.unflatten(1, (-1, stride)).permute(0, 3, 1, 2, 4) for x in (q, k, v))
+    return q, k, v
+
+
+def _previous(x: Float[Tensor, "b h n l d"]) -> Float[Tensor, "b h n l d"]:
+    """For each block the one before it."""
+    return F.pad(x, (0, 0, 0, 0, 1, -1))
+
+
+def _positions(x: Float[Tensor, "b h n l m"], first: int, count: int) -> Float[Tensor, "b t h m"]:
+    return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, first : first + count]
