@@ -7,8 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linear_transformers import attention as backends
-from linear_transformers import ops
 from linear_transformers.attention import CausalAttention
+from linear_transformers.ops import parallel
+from linear_transformers.ops.sparse import strided
 
 
 def definition(attention: CausalAttention, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -18,7 +19,7 @@ def definition(attention: CausalAttention, q: Tensor, k: Tensor, v: Tensor) -> T
 
 def linear(attention, q, k, v):
     phi = attention.feature_map
-    return ops.parallel(phi(q), phi(k), v, eps=attention.eps)[0]
+    return parallel(phi(q), phi(k), v, eps=attention.eps)[0]
 
 
 def softmax(attention, q, k, v):
@@ -27,15 +28,13 @@ def softmax(attention, q, k, v):
 
 def additive(attention, q, k, v):
     pairs = (q.unsqueeze(2) + k.unsqueeze(1)).tanh()
-    return weighted(
-        torch.einsum("btshd,hd->bhts", pairs, attention.weight), before(q.shape[1]), v
-    )
+    return weighted(torch.einsum("btshd,hd->bhts", pairs, attention.weight), before(q.shape[1]), v)
 
 
 def sparse(attention, q, k, v):
     i, j = torch.arange(q.shape[1])[:, None], torch.arange(q.shape[1])
     stride, summary = attention.numbers["stride"], attention.numbers["summary"]
-    if attention.all_positions is ops.sparse.strided:
+    if attention.all_positions is strided:
         seen = (i - j < stride) | ((i - j) % stride == 0)
     else:
         seen = (i // stride == j // stride) | (j % stride >= stride - summary)
@@ -44,24 +43,24 @@ def sparse(attention, q, k, v):
 
 def lsh(attention, q, k, v):
     """Each position against the `window` before it in its own bucket, position by position."""
-    buckets, window = attention.hash(q), attention.window
+    buckets, window = attention.hash(q).tolist(), attention.window
 
     def seen(b, h, r, i):
-        mates = [j for j in range(i) if buckets[b, h, r, j] == buckets[b, h, r, i]]
+        mates = [j for j in range(i) if buckets[b][h][r][j] == buckets[b][h][r][i]]
         return mates[-window:]
 
-    return hashed(q, v, buckets.shape[2], seen)
+    return hashed(q, v, len(buckets[0][0]), seen)
 
 
 def reformer(attention, q, k, v, *, causal=True, lengths=None):
     """Own bucket, own chunk of the sorted sequence or the one before."""
-    buckets, t = attention.hash(q), q.shape[1]
+    buckets, t = attention.hash(q).tolist(), q.shape[1]
     places = {}
 
     def place(b, h, r):
         if (b, h, r) not in places:
             count = t if lengths is None else int(lengths[b])
-            order = sorted(range(count), key=lambda j: (int(buckets[b, h, r, j]), j))
+            order = sorted(range(count), key=lambda j: (buckets[b][h][r][j], j))
             places[b, h, r] = {j: rank // attention.chunk for rank, j in enumerate(order)}
         return places[b, h, r]
 
@@ -72,12 +71,12 @@ def reformer(attention, q, k, v, *, causal=True, lengths=None):
             for j in chunk
             if j != i
             and i in chunk
-            and buckets[b, h, r, j] == buckets[b, h, r, i]
+            and buckets[b][h][r][j] == buckets[b][h][r][i]
             and chunk[j] in (chunk[i], chunk[i] - 1)
             and (j < i or not causal)
         ]
 
-    return hashed(q, v, buckets.shape[2], seen)
+    return hashed(q, v, len(buckets[0][0]), seen)
 
 
 def hashed(q, v, rounds, seen):

@@ -1,13 +1,36 @@
 """Attention mechanisms. One backend a file, one class, two forms: `forward` and `step`."""
 
-from linear_transformers.attention.base import AttentionFactory, CausalAttention
+from linear_transformers.attention.additive import AdditiveAttention
+from linear_transformers.attention.base import (
+    AttentionFactory,
+    BidirectionalAttention,
+    CausalAttention,
+    CrossAttention,
+)
+from linear_transformers.attention.cache import KeyValueCache
+from linear_transformers.attention.delta import DeltaAttention, GatedDeltaAttention
+from linear_transformers.attention.gated import GatedLinearAttention
 from linear_transformers.attention.linear import LinearAttention
-from linear_transformers.attention.softmax import KeyValueCache, SoftmaxAttention
+from linear_transformers.attention.lsh import LshAttention
+from linear_transformers.attention.reformer import ReformerAttention
+from linear_transformers.attention.retention import RetentionAttention
+from linear_transformers.attention.softmax import SoftmaxAttention
+from linear_transformers.attention.sparse import SparseAttention
 
 __all__ = [
+    "AdditiveAttention",
     "AttentionFactory",
+    "BidirectionalAttention",
     "CausalAttention",
+    "CrossAttention",
+    "DeltaAttention",
+    "GatedDeltaAttention",
+    "GatedLinearAttention",
     "KeyValueCache",
     "LinearAttention",
+    "LshAttention",
+    "ReformerAttention",
+    "RetentionAttention",
     "SoftmaxAttention",
+    "SparseAttention",
 ]

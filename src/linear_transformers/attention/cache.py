@@ -29,7 +29,9 @@ class Buffer:
     That keeps `step` free of side effects without copying the cache at every step.
     """
 
-    def __init__(self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]):
+    def __init__(
+        self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]
+    ):
         self.keys = keys
         self.values = values
         self.taken = 0
@@ -99,6 +101,9 @@ class CachedAttention(CausalAttention[KeyValueCache]):
         shape = (batch, self.num_heads, capacity, self.head_dim)
         keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         return KeyValueCache(Buffer(keys, values), length=0)
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        return 2 * self.num_heads * length * self.head_dim * dtype.itemsize
 
     def step(
         self, q_i: Query, k_i: Key, v_i: Value, state: KeyValueCache

@@ -46,7 +46,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
 
     @abstractmethod
     def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        """What the operator takes, of queries, keys and values [*batch, h, d] in the type of sums."""
+        """What the operator takes, of queries, keys and values [*batch, h, d] widened."""
 
     def init_state(
         self,
@@ -65,7 +65,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
             output, state = type(self).over_position(*inputs, state)
             return self._normed(output, v_i.dtype), state
 
-    def select(self, state: MatrixState, rows: Rows) -> MatrixState:
+    def select(self, state: MatrixState, rows: Rows) -> Tensor:
         return state[rows]
 
     def prefill(

@@ -6,13 +6,18 @@ import torch
 from torch import Tensor
 
 from linear_transformers import ops
-from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.attention.base import (
+    CausalAttention,
+    CrossAttention,
+    check_equal_lengths,
+)
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops import LinearState
-from linear_transformers.ops.precision import widened
+from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.shapes import (
     Key,
     Keys,
+    Lengths,
     Output,
     Outputs,
     Queries,
@@ -23,12 +28,13 @@ from linear_transformers.shapes import (
 )
 
 
-class LinearAttention(CausalAttention[LinearState]):
+class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState]):
     """softmax's exponential replaced by a dot product of features.
 
         V'_i = phi(q_i)^T sum_{j<=i} phi(k_j) v_j^T  /  phi(q_i)^T sum_{j<=i} phi(k_j)
 
-    Costs O(t c m) for t positions; the state is c by m + 1 numbers a head, whatever t is.
+    Costs O(t c m) for t positions; the state is c by m + 1 numbers a head, whatever t is. So is
+    what `summarize` keeps of a whole sequence, for encoders and for cross-attention.
 
     Args:
         num_heads: h.
@@ -98,9 +104,17 @@ class LinearAttention(CausalAttention[LinearState]):
             *self._features(q, k), v, eps=self.eps, state=state, chunk_size=self.chunk_size
         )
 
+    def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> LinearState:
+        return ops.summarize(self._phi(k), v, lengths)
+
+    def read(self, q: Queries, memory: LinearState) -> Outputs:
+        return ops.read(self._phi(q), memory, eps=self.eps).to(q.dtype)
+
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
+        return self._phi(q), self._phi(k)
+
+    def _phi(self, x: Tensor) -> Tensor:
         # Widened before phi: in bf16, 1 + x would forget all but 8 bits of a small x.
-        q, k = widened(q, k)
-        if self.scale != 1.0:
-            q, k = q * self.scale**0.5, k * self.scale**0.5
-        return self.feature_map(q), self.feature_map(k)
+        (x,) = widened(x)
+        with without_autocast(x):
+            return self.feature_map(x if self.scale == 1.0 else x * self.scale**0.5)

@@ -4,82 +4,24 @@ from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from linear_transformers.attention.base import CausalAttention, check_equal_lengths
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Rows,
-    Value,
-    Values,
-)
+from linear_transformers.attention.base import CrossAttention, check_equal_lengths
+from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.ops.bidirectional import valid
+from linear_transformers.shapes import Keys, Lengths, Outputs, Queries, Values
 
 
-class Buffer:
-    """Memory that several states may share, and how much of it is taken.
+class KeyValueMemory(NamedTuple):
+    """Everything there is to attend to, and where it is padding."""
 
-    A state owns what lies before its own length and nothing after. Whoever appends at the
-    end of the taken part may write in place; whoever appends elsewhere is a fork and copies.
-    That keeps `step` free of side effects without copying the cache at every step.
-    """
-
-    def __init__(self, keys: Float[Tensor, "b h s d"], values: Float[Tensor, "b h s m"]):
-        self.keys = keys
-        self.values = values
-        self.taken = 0
-
-    @property
-    def capacity(self) -> int:
-        return self.keys.shape[2]
+    keys: Float[Tensor, "b h s d"]
+    values: Float[Tensor, "b h s m"]
+    there: Bool[Tensor, "b 1 1 s"] | None
 
 
-class KeyValueCache(NamedTuple):
-    """All keys and values so far: the first `length` positions of the buffer. Grows with length."""
-
-    buffer: Buffer
-    length: int
-
-    @property
-    def keys(self) -> Float[Tensor, "b h s d"]:
-        return self.buffer.keys[:, :, : self.length]
-
-    @property
-    def values(self) -> Float[Tensor, "b h s m"]:
-        return self.buffer.values[:, :, : self.length]
-
-    def append(
-        self, keys: Float[Tensor, "b h s d"], values: Float[Tensor, "b h s m"]
-    ) -> "KeyValueCache":
-        """The cache with more positions at its end; this one still reads as it did."""
-        start, end = self.length, self.length + keys.shape[2]
-        buffer = self.buffer
-        # With gradients every step needs memory of its own: backward reads it again.
-        if buffer.taken != start or end > buffer.capacity or torch.is_grad_enabled():
-            buffer = self._copied(capacity=max(end, buffer.capacity, 2 * start))
-        buffer.keys[:, :, start:end] = keys
-        buffer.values[:, :, start:end] = values
-        buffer.taken = end
-        return KeyValueCache(buffer, end)
-
-    def select(self, rows: Rows) -> "KeyValueCache":
-        """Some of the sequences, in memory of their own with as much room."""
-        room = (0, 0, 0, self.buffer.capacity - self.length)
-        buffer = Buffer(F.pad(self.keys[rows], room), F.pad(self.values[rows], room))
-        buffer.taken = self.length
-        return KeyValueCache(buffer, self.length)
-
-    def _copied(self, *, capacity: int) -> Buffer:
-        room = (0, 0, 0, capacity - self.length)
-        return Buffer(F.pad(self.keys, room), F.pad(self.values, room))
-
-
-class SoftmaxAttention(CausalAttention[KeyValueCache]):
+class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
     """V'_i = sum_{j<=i} exp(scale q_i . k_j) v_j / sum_{j<=i} exp(scale q_i . k_j)
 
     Costs O(t^2 d) for t positions; the cache holds t keys and values, and a step reads it all.
@@ -87,11 +29,11 @@ class SoftmaxAttention(CausalAttention[KeyValueCache]):
     Args:
         num_heads: h.
         head_dim: d, and m: values are as wide as queries.
-        scale: Multiplies the dot product. None is 1/sqrt(d), the scaled dot product.
+        scale: Multiplies the dot product. None is 1/sqrt(d), the scaled dot product; 1.0 is
+            the multiplicative attention of Luong et al. (2015).
     """
 
     kernel: ClassVar[str] = "sdpa"
-    constant_state: ClassVar[bool] = False
 
     def __init__(self, num_heads: int, head_dim: int, *, scale: float | None = None):
         super().__init__(num_heads, head_dim)
@@ -101,53 +43,33 @@ class SoftmaxAttention(CausalAttention[KeyValueCache]):
             )
         self.scale = scale
 
-    def init_state(
-        self,
-        batch: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
-        capacity: int = 0,
-    ) -> KeyValueCache:
-        shape = (batch, self.num_heads, capacity, self.head_dim)
-        return KeyValueCache(
-            Buffer(
-                torch.zeros(shape, device=device, dtype=dtype),
-                torch.zeros(shape, device=device, dtype=dtype),
-            ),
-            length=0,
-        )
-
-    def step(
-        self, q_i: Query, k_i: Key, v_i: Value, state: KeyValueCache
-    ) -> tuple[Output, KeyValueCache]:
-        state = state.append(k_i.unsqueeze(2), v_i.unsqueeze(2))
-        out = F.scaled_dot_product_attention(
-            q_i.unsqueeze(2), state.keys, state.values, scale=self.scale
-        )
-        return out.squeeze(2), state
-
-    def select(self, state: KeyValueCache, rows: Rows) -> KeyValueCache:
-        return state.select(rows)
-
     def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
         check_equal_lengths(q, k)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
         return out.transpose(1, 2)
 
-    def prefill(
-        self, q: Queries, k: Keys, v: Values, state: KeyValueCache | None = None
-    ) -> tuple[Outputs, KeyValueCache]:
-        check_equal_lengths(q, k)
-        if state is None:
-            state = self.init_state(len(k), device=k.device, dtype=k.dtype)
-        past, new = state.length, q.shape[1]
-        state = state.append(k.transpose(1, 2), v.transpose(1, 2))
-        if past == 0:
-            return self.forward(q, k, v), state
-        visible = torch.ones(new, past + new, dtype=torch.bool, device=q.device).tril(past)
+    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+        count = q.shape[1]
+        visible = None  # a single position sees all there is
+        if count > 1:
+            visible = torch.ones(count, start + count, dtype=torch.bool, device=q.device)
+            visible = visible.tril(start)
+        return self._read(q, cache.keys, cache.values, visible)
+
+    def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> KeyValueMemory:
+        there = None
+        if lengths is not None:
+            there = valid(lengths, k.shape[1])
+            k, v = (x.where(there[..., None, None], 0) for x in (k, v))  # 0 times NaN is NaN
+            there = there[:, None, None]
+        return KeyValueMemory(k.transpose(1, 2), v.transpose(1, 2), there)
+
+    def read(self, q: Queries, memory: KeyValueMemory) -> Outputs:
+        return self._read(q, *memory)
+
+    def _read(self, q: Queries, keys: Tensor, values: Tensor, visible: Tensor | None) -> Outputs:
         out = F.scaled_dot_product_attention(
-            q.transpose(1, 2), state.keys, state.values, attn_mask=visible, scale=self.scale
+            q.transpose(1, 2), keys, values, attn_mask=visible, scale=self.scale
         )
-        return out.transpose(1, 2), state
+        return out.transpose(1, 2)

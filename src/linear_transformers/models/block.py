@@ -54,7 +54,7 @@ class Block(nn.Module):
         self.pre_norm = norm == "pre"
         self.heads = (num_heads, model_dim // num_heads)
         self.attention = attention(*self.heads)
-        self.project_in = nn.Linear(model_dim, 3 * model_dim)
+        self.project_in = nn.Linear(model_dim, (2 if self.attention.shares_keys else 3) * model_dim)
         self.project_out = nn.Linear(model_dim, model_dim)
         self.attention_norm = nn.LayerNorm(model_dim)
         self.feedforward = nn.Sequential(
@@ -92,8 +92,8 @@ class Block(nn.Module):
 
     def _queries_keys_values(self, x: Float[Tensor, "*batch e"]) -> tuple[Tensor, Tensor, Tensor]:
         x = self.attention_norm(x) if self.pre_norm else x
-        q, k, v = (part.unflatten(-1, self.heads) for part in self.project_in(x).chunk(3, -1))
-        return q, k, v
+        parts = self.project_in(x).unflatten(-1, (-1, *self.heads)).unbind(-3)
+        return parts[0], parts[-2], parts[-1]  # of two, the first is query and key
 
     def _after_attention(
         self, x: Float[Tensor, "*batch e"], attended: Float[Tensor, "*batch h m"]

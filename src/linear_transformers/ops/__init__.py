@@ -5,11 +5,24 @@ that training uses, `recurrent.step` one position. Queries and keys are features
 already been applied. Every algorithm over a whole sequence has one signature,
 
     (q, k, v, *, eps, state=None) -> (outputs, state after the sequence)
+
+`bidirectional` sums over everything. Other mechanisms have modules of their own: `lsh`, `sparse`,
+and, unnormalised, `decayed` and `delta`.
 """
 
+from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
 
-__all__ = ["LinearState", "chunkwise", "empty_state", "normalize", "parallel", "step"]
+__all__ = [
+    "LinearState",
+    "chunkwise",
+    "empty_state",
+    "normalize",
+    "parallel",
+    "read",
+    "step",
+    "summarize",
+]

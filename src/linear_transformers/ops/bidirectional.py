@@ -5,18 +5,19 @@ of constant size, made once, for self-attention without a mask and for cross-att
 """
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState
+from linear_transformers.shapes import Lengths
 
 
 def summarize(
     k: Float[Tensor, "b s h c"],
     v: Float[Tensor, "b s h m"],
-    lengths: Int[Tensor, "b"] | None = None,
+    lengths: Lengths | None = None,
 ) -> LinearState:
     """The sums over all keys, or over each sequence's first `lengths` ones."""
     k, v = widened(k, v)
@@ -39,6 +40,6 @@ def read(
         return normalize(weighted_sum, total_weight, eps=eps)
 
 
-def valid(lengths: Int[Tensor, "b"], size: int) -> Tensor:
-    """Which positions belong to their sequence, [b, size]."""
+def valid(lengths: Lengths, size: int) -> Bool[Tensor, "b size"]:
+    """Which positions belong to their sequence."""
     return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)

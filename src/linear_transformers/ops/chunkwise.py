@@ -7,10 +7,10 @@ chunk, t/l of them, instead of one a position.
 """
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.ops.chunks import join, split
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.precision import widened, without_autocast
@@ -51,7 +51,7 @@ def chunkwise(
     # Short sequences make one short chunk: no padding to compute on.
     size = max(1, min(chunk_size, length))
     with without_autocast(v):
-        q, k, v = (_split(x, size) for x in widened(q, k, v))
+        q, k, v = (split(x, size) for x in widened(q, k, v))
         kv_sums = _running_sum(state.kv_sum, k.transpose(-1, -2) @ v)
         k_sums = _running_sum(state.k_sum, k.sum(-2))
         kv_before, k_before = kv_sums[:, :, :-1], k_sums[:, :, :-1]
@@ -61,7 +61,7 @@ def chunkwise(
         total_weight = weights.sum(-1) + (q @ k_before.unsqueeze(-1)).squeeze(-1)
         # Cut to length before dividing: padding has no weight, and 0/0 would reach the gradients.
         outputs = normalize(
-            _join(weighted_sum, length), _join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
+            join(weighted_sum, length), join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
         )
     return outputs.to(dtype), LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
 
@@ -69,13 +69,3 @@ def chunkwise(
 def _running_sum(start: Tensor, additions: Tensor) -> Tensor:
     """The state before each chunk and, last, after all: [b, h, n + 1, ...]."""
     return torch.cat([start.unsqueeze(2), additions], dim=2).cumsum(2)
-
-
-def _split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
-    """Cut time into chunks. Zero features pad the last one: they add nothing to any sum."""
-    padded = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % size))
-    return padded.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)
-
-
-def _join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]:
-    return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]

@@ -53,8 +53,7 @@ def delta(
     q, k, v, strength, log_decay = widened(q, k, v, strength, log_decay)
     size = max(1, min(chunk_size, length))
     with without_autocast(v):
-        if state is None:
-            state = q.new_zeros(len(q), q.shape[2], q.shape[3], v.shape[3])
+        past = q.new_zeros(len(q), *q.shape[2:], v.shape[3]) if state is None else state
         # Padding has no key, strength or decay: it leaves the state as it is.
         q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
         since_start = log_decay.cumsum(-2)
@@ -70,10 +69,10 @@ def delta(
         whole = kept[..., -1:, :]
         outputs = []
         for i in range(q.shape[2]):
-            written = values[:, :, i] - keys[:, :, i] @ state
-            outputs.append(read[:, :, i] @ state + weights[:, :, i] @ written)
-            state = whole[:, :, i] * state + remembered[:, :, i] @ written
-    return join(torch.stack(outputs, dim=2), length).to(dtype), state
+            written = values[:, :, i] - keys[:, :, i] @ past
+            outputs.append(read[:, :, i] @ past + weights[:, :, i] @ written)
+            past = whole[:, :, i] * past + remembered[:, :, i] @ written
+    return join(torch.stack(outputs, dim=2), length).to(dtype), past
 
 
 def delta_step(

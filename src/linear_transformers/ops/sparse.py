@@ -11,7 +11,7 @@ position `start` of the keys.
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.precision import widened, without_autocast
@@ -78,18 +78,17 @@ def fixed(
     return _positions(out, start - first * stride, q.shape[1]).to(v.dtype)
 
 
-def strided_positions(i: int, *, stride: int, summary: int = 0) -> Int[Tensor, "s"]:
-    """What position i attends to under `strided`."""
-    recent = torch.arange(max(0, i - stride + 1), i + 1)
-    return torch.cat([torch.arange(i % stride, i - stride + 1, stride), recent])
+def strided_positions(i: int, *, stride: int, summary: int = 0) -> Tensor:
+    """What position i attends to under `strided`, [s]."""
+    far = range(i % stride, i - stride + 1, stride)
+    return torch.tensor([*far, *range(max(0, i - stride + 1), i + 1)])
 
 
-def fixed_positions(i: int, *, stride: int, summary: int) -> Int[Tensor, "s"]:
-    """What position i attends to under `fixed`."""
+def fixed_positions(i: int, *, stride: int, summary: int) -> Tensor:
+    """What position i attends to under `fixed`, [s]."""
     own = i // stride * stride
-    ends = torch.arange(stride - summary, own, stride)
-    summaries = (ends.unsqueeze(1) + torch.arange(summary)).flatten()
-    return torch.cat([summaries, torch.arange(own, i + 1)])
+    far = (j for end in range(stride, own + 1, stride) for j in range(end - summary, end))
+    return torch.tensor([*far, *range(own, i + 1)])
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[Tensor, ...]:

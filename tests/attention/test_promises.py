@@ -1,0 +1,79 @@
+"""What single backends promise beyond the contract, or declare that they do not keep."""
+
+import torch
+
+from linear_transformers.attention import CausalAttention
+from tests.attention.test_contract import build, choices
+from tests.conftest import random_qkv
+
+
+def changed_before(attention: CausalAttention, j: int, t: int = 128) -> float:
+    """The share of outputs before position j that change when positions from j on do."""
+    inputs = random_qkv(t)
+    others = [x.clone() for x in inputs]
+    for x in others:
+        x[:, j:] = torch.randn_like(x[:, j:])
+    before, after = attention(*inputs)[:, :j], attention(*others)[:, :j]
+    return ((before - after).abs() > 1e-9).any(-1).double().mean().item()
+
+
+def test_reformer_sees_the_future_and_the_honest_form_does_not():
+    """As it was published, LSH attention is no autoregressive model, whatever its mask."""
+    small = "model.attention.num_buckets=2"
+    assert changed_before(build(("model=reformer4", small, "model.attention.chunk=8")), 60) > 0.5
+    assert changed_before(build(("model=lsh4", small, "model.attention.window=8")), 60) == 0
+
+
+def test_only_reformer_declares_that_it_is_not_causal():
+    leaking = {choice[0] for choice in choices() if not build(choice).exactly_causal}
+    assert leaking == {"model=reformer1", "model=reformer4"}
+
+
+def test_only_fast_weights_declare_that_their_weights_do_not_sum_to_one():
+    unnormalised = {choice[0] for choice in choices() if not build(choice).weights_sum_to_one}
+    assert unnormalised == {
+        "model=retention", "model=gated", "model=delta", "model=gated_delta"
+    }  # fmt: skip
+
+
+def test_unscaled_scores_are_a_choice():
+    q, k, v = random_qkv(9)
+    plain = build(("model=softmax", "model.attention.scale=1"))
+    default = build(("model=softmax",))
+    torch.testing.assert_close(plain(q, k, v), default(q * q.shape[-1] ** 0.5, k, v))
+
+
+def test_a_vector_alone_in_its_bucket_attends_to_itself():
+    attention = build(("model=lsh4",))
+    q, k, v = random_qkv(1)
+    torch.testing.assert_close(attention(q, k, v), v)
+
+
+def test_lsh_state_is_bounded_and_sparse_computes_few_scores():
+    attention = build(("model=lsh1",))
+    assert attention.state_bytes(64) == attention.state_bytes(100_000)
+    sparse = build(("model=sparse", "model.attention.stride=32"))
+    assert len(sparse.visible_to(1023, **sparse.numbers)) == 32 + 1023 // 32
+
+
+def test_state_sizes_are_those_of_the_states():
+    for choice in choices():
+        attention = build(choice)
+        _, state = attention.prefill(*random_qkv(33, b=1))
+        parts = (state,) if isinstance(state, torch.Tensor) else state
+        if hasattr(state, "buffer"):
+            parts = (state.keys, state.values)
+        size = sum(x.nbytes for x in parts if isinstance(x, torch.Tensor))
+        assert attention.state_bytes(33, torch.float64) == size, choice
+
+
+def test_the_gate_of_gated_attention_stays_within_float32():
+    """At the fastest decay there is, a chunk neither overflows nor loses its last position."""
+    attention = build(("model=gated",)).float()
+    torch.nn.init.constant_(attention.gate.bias, -1e4)
+    q, k, v = random_qkv(65, dtype=torch.float32)
+    outputs = attention(q, k, v)
+    state = attention.init_state(2)
+    for i in range(65):
+        expected, state = attention.step(q[:, i], k[:, i], v[:, i], state)
+        torch.testing.assert_close(outputs[:, i], expected, rtol=1e-4, atol=1e-4)
