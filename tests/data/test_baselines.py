@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from linear_transformers.data import ImageSplits
+from linear_transformers.data import Splits
 from linear_transformers.data.baselines import baselines
 
 
-def splits(images: np.ndarray) -> ImageSplits:
+def splits(images: np.ndarray) -> Splits:
     third = len(images) // 3
-    return ImageSplits(images[:third], images[third : 2 * third], images[2 * third :])
+    return Splits(images[:third], images[third : 2 * third], images[2 * third :])
 
 
 def test_uniform_noise_costs_all_its_bits():

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from linear_transformers.data import ArrayImages, Digits, ImageShape, TorchvisionImages
-from linear_transformers.data.images import split_off, to_sequences
+from linear_transformers.data.images import split_off
+from linear_transformers.data.sequences import to_sequences
 
 
 def test_digits_are_split_once_and_for_all():

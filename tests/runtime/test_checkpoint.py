@@ -21,7 +21,7 @@ def path(tmp_path):
 def content(value: float) -> dict:
     return {
         "config": {"model": {}},
-        "image_shape": SHAPE,
+        "shape": SHAPE,
         "state_dict": {"w": torch.full((999,), value)},
     }
 
@@ -90,8 +90,8 @@ def test_a_malicious_checkpoint_is_not_executed(tmp_path, save, monkeypatch, rai
     [
         {"state_dict": {}},
         [1, 2],
-        content(1.0) | {"image_shape": {"height": 8}},
-        content(1.0) | {"image_shape": SHAPE | {"width": "8"}},
+        content(1.0) | {"shape": SHAPE | {"height": 0}},
+        content(1.0) | {"shape": SHAPE | {"width": "8"}},
         content(1.0) | {"state_dict": {"w": 1}},
         content(1.0) | {"config": None},
     ],

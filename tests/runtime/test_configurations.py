@@ -9,12 +9,19 @@ import pytest
 import torch
 from lightning import Trainer
 
-from linear_transformers.data import ImageShape
+from linear_transformers.data import ImageShape, SequenceShape
+from linear_transformers.data.sequences import to_sequences
 from linear_transformers.runtime import schema
 from linear_transformers.runtime.build import build_data, build_task
 from tests.conftest import CONF, TINY, composed, configured
 from tests.data.test_images import write_mnist
 from tests.programs import QUICK, figures, run, run_apart, wandb_runs
+
+
+def named(group: str) -> list[str]:
+    """The choices of a group."""
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+
 
 EXPERIMENTS = sorted(
     str(path.relative_to(CONF / "experiment").with_suffix(""))
@@ -22,13 +29,14 @@ EXPERIMENTS = sorted(
 )
 
 
-def one_step(cfg, shape: ImageShape, batch: int = 1) -> float:
+def one_step(cfg, shape: SequenceShape, values: torch.Tensor | None = None) -> float:
     """A training step with the configured optimizer, without Lightning's machinery."""
     task = build_task(cfg, shape)
     task.log = lambda *_, **__: None
     optimizer = task.make_optimizer(task.model.parameters())
     task.make_scheduler(optimizer, 100)
-    values = torch.randint(0, shape.num_levels, (batch, shape.length), dtype=torch.uint8)
+    if values is None:
+        values = torch.randint(0, shape.num_values, (1, shape.length), dtype=torch.uint8)
     loss = task.training_step(values, 0)
     loss.backward()
     optimizer.step()
@@ -39,12 +47,21 @@ def one_step(cfg, shape: ImageShape, batch: int = 1) -> float:
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
     cfg = configured(f"experiment={experiment}")
-    if experiment.startswith("paper/"):
+    if experiment.startswith("paper/copy/"):
+        assert (cfg.model.num_layers, cfg.model.num_heads, cfg.data.max_length) == (4, 8, 128)
+        assert (cfg.data.num_symbols, cfg.data.batch_size, cfg.optimizer.lr) == (10, 64, 1e-3)
+        assert (cfg.scheduler.at, cfg.scheduler.factor) == (3000, 0.1)
+    elif experiment.startswith("paper/"):
         assert cfg.model.num_layers == {"MNIST": 8, "CIFAR10": 16}[cfg.data.dataset]
         assert (cfg.model.num_heads, cfg.model.model_dim) == (8, 256)
         assert cfg.task.distribution.num_components == 10
     cfg.model.num_layers = 1
-    assert np.isfinite(one_step(cfg, build_data(cfg).shape))
+    if cfg.data._target_.endswith("Copies"):
+        cfg.data.num_sequences = cfg.data.num_held_out = 2
+        data = build_data(cfg)
+        assert np.isfinite(one_step(cfg, data.shape, to_sequences(data.splits.train)))
+    else:
+        assert np.isfinite(one_step(cfg, build_data(cfg).shape))
 
 
 @pytest.mark.parametrize(
@@ -54,8 +71,10 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
         *(f"scheduler={name}" for name in ("constant", "warmup_cosine", "step_down", "on_plateau")),
         *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
         *(f"model.positions={name}" for name in ("concatenated", "added", "learned")),
-        "model/feature_map=relu", "model=softmax", "model.norm=post", "model.activation=gelu",
-        "model.activation_checkpointing=true",
+        *(f"model={name}" for name in named("model")),
+        *(f"model/feature_map={name}" for name in named("model/feature_map")),
+        "model.norm=post", "model.activation=gelu", "model.activation_checkpointing=true",
+        "model.attention.scale=0.5",
     ],
 )  # fmt: skip
 def test_every_choice_trains(argument):

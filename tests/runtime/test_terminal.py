@@ -8,6 +8,7 @@ import torch
 from rich.console import Console
 
 from linear_transformers.runtime.progress import Progress
+from linear_transformers.tasks import ImageGeneration
 from tests.conftest import PROJECT
 from tests.programs import QUICK, run
 
@@ -17,7 +18,7 @@ def trainer(step: int) -> SimpleNamespace:
     return SimpleNamespace(
         is_global_zero=True, estimated_stepping_batches=40, current_epoch=2, global_step=step,
         log_every_n_steps=10, sanity_checking=False,
-        callback_metrics=figures,
+        callback_metrics=figures, lightning_module=object.__new__(ImageGeneration),
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def test_a_run_leaves_what_it_promises(trained):
 def test_a_checkpoint_holds_its_configuration_as_plain_data(trained):
     checkpoint = torch.load(trained[0] / "checkpoints/best.ckpt", weights_only=True)
     assert checkpoint["config"]["model"]["num_layers"] == 2
-    assert checkpoint["image_shape"] == {"height": 8, "width": 8, "channels": 1, "num_levels": 17}
+    assert checkpoint["shape"] == {"height": 8, "width": 8, "channels": 1, "num_levels": 17}
 
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -9,9 +9,9 @@ from linear_transformers.data.images import (
     ImageDataModule,
     Images,
     ImageShape,
-    ImageSplits,
     split_off,
 )
+from linear_transformers.data.sequences import Splits
 
 NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
 
@@ -56,7 +56,7 @@ class ArrayImages(ImageDataModule):
         _, height, width, channels = self.splits.train.shape
         return ImageShape(height, width, channels, self.num_levels)
 
-    def load(self) -> ImageSplits:
+    def load(self) -> Splits:
         arrays = self._read()
         for name in arrays:
             # Other arrays, labels say, may be there; a misspelt mask must not go unheard.
@@ -74,7 +74,7 @@ class ArrayImages(ImageDataModule):
                     f"{self.path}: {name} has images of {images.shape[1:]}, x_train of "
                     f"{train.shape[1:]}. All images must have one size (height, width, channels)."
                 )
-        return ImageSplits(train, val, test)
+        return Splits(train, val, test)
 
     def _read(self) -> dict[str, np.ndarray]:
         if not self.path.is_file():

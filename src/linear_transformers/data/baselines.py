@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from linear_transformers.data.images import Images, ImageSplits
+from linear_transformers.data.images import Images
+from linear_transformers.data.sequences import Splits
 
 # Added to every count. Chosen on validation images, so that the test figure is honest.
 PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
@@ -25,7 +26,7 @@ class Baselines(NamedTuple):
     neighbours: float
 
 
-def baselines(splits: ImageSplits, num_levels: int) -> Baselines:
+def baselines(splits: Splits, num_levels: int) -> Baselines:
     """Fit both tables on training images, smooth them on validation, report them on test.
 
     `histogram` has one distribution a position. `neighbours` has one for each pair of left
@@ -54,7 +55,7 @@ def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
     return context.reshape(len(images), -1), channels * levels * levels
 
 
-def _bits_per_dim(splits: ImageSplits, num_levels: int, contexts: Contexts) -> float:
+def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts) -> float:
     def counted(images: Images) -> np.ndarray:
         counts = np.int64(0)
         for part in np.array_split(images, -(-len(images) // IMAGES_AT_ONCE)):

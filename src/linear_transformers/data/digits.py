@@ -3,7 +3,8 @@
 import numpy as np
 from sklearn.datasets import load_digits
 
-from linear_transformers.data.images import ImageDataModule, ImageShape, ImageSplits
+from linear_transformers.data.images import ImageDataModule, ImageShape
+from linear_transformers.data.sequences import Splits
 
 NUM_VAL = NUM_TEST = 180
 
@@ -19,11 +20,11 @@ class Digits(ImageDataModule):
     def shape(self) -> ImageShape:
         return ImageShape(height=8, width=8, channels=1, num_levels=17)
 
-    def load(self) -> ImageSplits:
+    def load(self) -> Splits:
         pixels, _ = load_digits(return_X_y=True)
         images = np.asarray(pixels, dtype=np.uint8).reshape(-1, 8, 8, 1)
         images = images[np.random.default_rng(0).permutation(len(images))]
         held_out = NUM_VAL + NUM_TEST
-        return ImageSplits(
+        return Splits(
             train=images[:-held_out], val=images[-held_out:-NUM_TEST], test=images[-NUM_TEST:]
         )

@@ -10,9 +10,9 @@ from linear_transformers.data.images import (
     ImageDataModule,
     Images,
     ImageShape,
-    ImageSplits,
     split_off,
 )
+from linear_transformers.data.sequences import Splits
 
 # Name of the class in torchvision, size of the images, folder its files lie in.
 SHAPES = {"MNIST": ImageShape(28, 28, 1, 256), "CIFAR10": ImageShape(32, 32, 3, 256)}
@@ -70,9 +70,9 @@ class TorchvisionImages(ImageDataModule):
         """Download what is missing; called in one process only."""
         self._read(train=True)
 
-    def load(self) -> ImageSplits:
+    def load(self) -> Splits:
         train, val = split_off(self._read(train=True), self.val_size, seed=0)
-        return ImageSplits(train, val, self._read(train=False))
+        return Splits(train, val, self._read(train=False))
 
     def _read(self, *, train: bool) -> Images:
         folder = self.root / FOLDERS[self.dataset]

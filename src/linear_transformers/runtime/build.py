@@ -12,7 +12,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from linear_transformers.attention import AttentionFactory
-from linear_transformers.data import ImageDataModule, ImageShape
+from linear_transformers.data import SequenceDataModule, SequenceShape
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.runtime.checkpoint import AtomicCheckpoints, RunInCheckpoint
@@ -20,7 +20,7 @@ from linear_transformers.runtime.complaints import first_line
 from linear_transformers.runtime.randomness import StepSeed
 from linear_transformers.runtime.runs import Run
 from linear_transformers.runtime.tracking import Description, Record, Tracker
-from linear_transformers.tasks import ImageGeneration
+from linear_transformers.tasks import SequenceTask
 
 
 def make(node: DictConfig, **parts: Any) -> Any:
@@ -41,7 +41,7 @@ def make(node: DictConfig, **parts: Any) -> Any:
         raise ValueError(str(error) if ours else f"{name}: {first_line(error)}.") from error
 
 
-def build_data(cfg: DictConfig) -> ImageDataModule:
+def build_data(cfg: DictConfig) -> SequenceDataModule:
     return make(cfg.data)
 
 
@@ -58,21 +58,21 @@ def build_attention(model: DictConfig) -> AttentionFactory:
 
 
 def build_model(
-    cfg: DictConfig, shape: ImageShape
+    cfg: DictConfig, shape: SequenceShape
 ) -> tuple[AutoregressiveTransformer, ValueDistribution]:
-    """The model for images of a shape, and the distribution its output parametrises."""
-    distribution = make(cfg.task.distribution)(shape.num_levels)
+    """The model for sequences of a shape, and the distribution its output parametrises."""
+    distribution = make(cfg.task.distribution)(shape.num_values)
     model = make(
         _without(cfg.model, "feature_map"),
         attention=build_attention(cfg.model),
-        num_values=shape.num_levels,
+        num_values=shape.num_values,
         max_length=shape.length,
         num_parameters=distribution.num_parameters,
     )
     return model, distribution
 
 
-def build_task(cfg: DictConfig, shape: ImageShape) -> ImageGeneration:
+def build_task(cfg: DictConfig, shape: SequenceShape) -> SequenceTask:
     """The model with its loss, metrics and optimizer.
 
     Raises:
@@ -112,7 +112,7 @@ def build_trackers(cfg: DictConfig, description: Description) -> list[Tracker]:
 
 
 def build_trainer(
-    cfg: DictConfig, run: Run, shape: ImageShape, trackers: Sequence[Tracker]
+    cfg: DictConfig, run: Run, shape: SequenceShape, trackers: Sequence[Tracker]
 ) -> Trainer:
     """Lightning's trainer with this run's files, callbacks and loggers."""
     callbacks: list[Callback] = [RunInCheckpoint(cfg, shape, run), StepSeed(cfg.seed)]

@@ -13,7 +13,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
-from linear_transformers.data import ImageShape
+from linear_transformers.data import SequenceShape
 from linear_transformers.runtime.complaints import first_line
 from linear_transformers.runtime.runs import Run
 
@@ -50,10 +50,10 @@ class AtomicCheckpoints(TorchCheckpointIO):
 
 
 class RunInCheckpoint(Callback):
-    """Puts the resolved configuration and the images' shape into each checkpoint, as plain data,
+    """Puts the resolved configuration and the data's shape into each checkpoint, as plain data,
     and lets a run that was moved find its own best checkpoint again."""
 
-    def __init__(self, cfg: DictConfig, shape: ImageShape, run: Run):
+    def __init__(self, cfg: DictConfig, shape: SequenceShape, run: Run):
         self.config = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         self.shape = shape
         self.run = run
@@ -62,7 +62,7 @@ class RunInCheckpoint(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         checkpoint["config"] = self.config
-        checkpoint["image_shape"] = self.shape._asdict()
+        checkpoint["shape"] = self.shape._asdict()
 
     def on_load_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
@@ -110,7 +110,7 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         ) from error
     if not _is_ours(checkpoint):
         raise ValueError(
-            f"{path} is not a checkpoint of this project: it lacks config, image_shape or "
+            f"{path} is not a checkpoint of this project: it lacks config, shape or "
             "state_dict. Give one from a run's checkpoints/ folder."
         )
     return checkpoint
@@ -118,11 +118,9 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 def _is_ours(checkpoint: Any) -> bool:
     match checkpoint:
-        case {"config": {"model": dict()}, "image_shape": dict(shape), "state_dict": dict(weights)}:
-            return (
-                shape.keys() == set(ImageShape._fields)
-                and all(isinstance(size, int) and size > 0 for size in shape.values())
-                and all(isinstance(weight, torch.Tensor) for weight in weights.values())
+        case {"config": {"model": dict()}, "shape": dict(shape), "state_dict": dict(weights)}:
+            return all(isinstance(size, int) and size > 0 for size in shape.values()) and all(
+                isinstance(weight, torch.Tensor) for weight in weights.values()
             )
     return False
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from linear_transformers.data import Images, ImageShape
-from linear_transformers.data.images import to_sequences
 from linear_transformers.data.masks import Mask
+from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling import Decoder, Sampler, complete, read, uniform_noise

@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from linear_transformers.tasks import SequenceTask
+
 
 class Progress(Callback):
     """Epoch, steps, the latest figures of training and validation, and the time left."""
@@ -76,10 +78,12 @@ def _total_steps(trainer: Trainer) -> float:
 
 
 def _figures(trainer: Trainer) -> str:
-    """`train 2.31 val 2.20 bits/dim`, of what has been logged so far."""
-    shown = {}
-    for name, value in trainer.callback_metrics.items():
-        stage, _, metric = name.partition("/")
-        if stage in ("train", "val") and metric == "bits_per_dim":
-            shown[stage] = f"{stage} {value:.3f}"
-    return "  ".join(shown[stage] for stage in sorted(shown)) + "  bits/dim" if shown else ""
+    """`train 2.31  val 2.20  bits/dim`, of what has been logged so far."""
+    task = trainer.lightning_module
+    assert isinstance(task, SequenceTask)
+    shown = [
+        f"{stage} {trainer.callback_metrics[f'{stage}/{task.figure}']:.3f}"
+        for stage in ("train", "val")
+        if f"{stage}/{task.figure}" in trainer.callback_metrics
+    ]
+    return "  ".join([*shown, task.unit]) if shown else ""

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from linear_transformers.data import ImageDataModule, Images
 from linear_transformers.data.image_file import read_image
-from linear_transformers.data.images import to_sequences
 from linear_transformers.data.masks import mask_of
+from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import Categorical
 from linear_transformers.distributions.base import check_temperature
 from linear_transformers.runtime.build import build_data, build_trackers, checkpoint_path
@@ -245,7 +245,8 @@ def _test_images(trained: Trained, data_root: str | None) -> Images:
                 f"data_root={data_root} was given, but {config.data._target_} has no root."
             )
         config.data.root = data_root
-    data: ImageDataModule = build_data(config)
+    data = build_data(config)
+    assert isinstance(data, ImageDataModule)  # a model of images was trained on them
     if data.shape != trained.shape:
         raise ValueError(
             f"The data hold images of {data.shape}, the checkpoint is of {trained.shape}. "

@@ -112,6 +112,52 @@ class SoftmaxAttention(Factory):
 
 
 @dataclass
+class AdditiveAttention(Factory):
+    block_size: int = 64
+
+
+@dataclass
+class LshAttention(Factory):
+    num_rounds: int = 4
+    num_buckets: int = 16
+    window: int = 32
+
+
+@dataclass
+class ReformerAttention(Factory):
+    num_rounds: int = 4
+    num_buckets: int = 16
+    chunk: int = 32
+
+
+@dataclass
+class SparseAttention(Factory):
+    pattern: str = "strided"
+    stride: int = 32
+    summary: int = 8
+
+
+@dataclass
+class ChunkedAttention(Factory):
+    chunk_size: int = 64
+
+
+@dataclass
+class Polynomial(Factory):
+    offset: float = 1.0
+
+
+@dataclass
+class RandomFeatures(Factory):
+    num_directions: Optional[int] = None
+
+
+@dataclass
+class Dpfp(Factory):
+    order: int = 1
+
+
+@dataclass
 class Transformer(Target):
     attention: Node = MISSING
     feature_map: Optional[Node] = None
@@ -133,7 +179,7 @@ class LogisticMixture(Factory):
 
 
 @dataclass
-class ImageGeneration(Target):
+class SequenceTask(Target):
     distribution: Node = MISSING
 
 
@@ -142,6 +188,14 @@ class Images(Target):
     batch_size: int = 16
     seed: int = 0
     num_train: Optional[int] = None
+
+
+@dataclass
+class Copies(Images):
+    max_length: int = 128
+    num_symbols: int = 10
+    num_sequences: int = 100_000
+    num_held_out: int = 2_000
 
 
 @dataclass
@@ -254,6 +308,11 @@ class Samples(Target):
 
 
 @dataclass
+class RedrawFeatures(Target):
+    every_n_steps: int = 1000
+
+
+@dataclass
 class Wandb(Target):
     project: Optional[str] = None
     entity: Optional[str] = None
@@ -283,20 +342,37 @@ TARGETS: dict[str, type] = {
     f"{PACKAGE}.models.AutoregressiveTransformer": Transformer,
     f"{PACKAGE}.attention.LinearAttention": LinearAttention,
     f"{PACKAGE}.attention.SoftmaxAttention": SoftmaxAttention,
+    f"{PACKAGE}.attention.AdditiveAttention": AdditiveAttention,
+    f"{PACKAGE}.attention.LshAttention": LshAttention,
+    f"{PACKAGE}.attention.ReformerAttention": ReformerAttention,
+    f"{PACKAGE}.attention.SparseAttention": SparseAttention,
+    f"{PACKAGE}.attention.RetentionAttention": ChunkedAttention,
+    f"{PACKAGE}.attention.GatedLinearAttention": Factory,
+    f"{PACKAGE}.attention.DeltaAttention": ChunkedAttention,
+    f"{PACKAGE}.attention.GatedDeltaAttention": ChunkedAttention,
+    f"{PACKAGE}.feature_maps.Dpfp": Dpfp,
     f"{PACKAGE}.feature_maps.Elu": Factory,
+    f"{PACKAGE}.feature_maps.Favor": RandomFeatures,
+    f"{PACKAGE}.feature_maps.Fourier": RandomFeatures,
+    f"{PACKAGE}.feature_maps.Hedgehog": Factory,
+    f"{PACKAGE}.feature_maps.Polynomial": Polynomial,
+    f"{PACKAGE}.feature_maps.Taylor": Factory,
     f"{PACKAGE}.feature_maps.Relu": Factory,
     f"{PACKAGE}.distributions.LogisticMixture": LogisticMixture,
     f"{PACKAGE}.distributions.Categorical": Factory,
-    f"{PACKAGE}.tasks.ImageGeneration": ImageGeneration,
+    f"{PACKAGE}.tasks.ImageGeneration": SequenceTask,
+    f"{PACKAGE}.tasks.Copying": SequenceTask,
     f"{PACKAGE}.tasks.schedules.constant": Factory,
     f"{PACKAGE}.tasks.schedules.warmup_cosine": WarmupCosine,
     f"{PACKAGE}.tasks.schedules.step_down": StepDown,
     f"{PACKAGE}.tasks.schedules.on_plateau": OnPlateau,
+    f"{PACKAGE}.data.Copies": Copies,
     f"{PACKAGE}.data.Digits": Images,
     f"{PACKAGE}.data.TorchvisionImages": TorchvisionImages,
     f"{PACKAGE}.data.ArrayImages": ArrayImages,
     f"{PACKAGE}.runtime.measure.Performance": Target,
     f"{PACKAGE}.runtime.progress.Progress": Target,
+    f"{PACKAGE}.runtime.redraw.RedrawFeatures": RedrawFeatures,
     f"{PACKAGE}.runtime.showing.Samples": Samples,
     f"{PACKAGE}.runtime.tracking.WandbTracker": Wandb,
     f"{PACKAGE}.runtime.tracking.TensorBoardTracker": Target,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import numpy as np
-from lightning import Callback, Trainer
+from lightning import Callback, LightningModule, Trainer
 
 from linear_transformers.data import ImageDataModule, ImageShape
 from linear_transformers.data.masks import mask_of
@@ -45,10 +45,15 @@ class Samples(Callback):
 
     # Before an average of the weights gives way to the current ones: that is at the same
     # event, in a callback that comes later.
-    def on_validation_epoch_end(self, trainer: Trainer, pl_module: ImageGeneration) -> None:  # pyright: ignore
-        due = self.validations % self.every_n_validations == 0
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        due = self.validations % self.every_n_validations == 0 and self.n > 0
         self.validations += 1
-        if not due or self.n == 0 or trainer.sanity_checking or not trainer.is_global_zero:
+        if (
+            not due
+            or not isinstance(pl_module, ImageGeneration)
+            or trainer.sanity_checking
+            or not trainer.is_global_zero
+        ):
             return
         if self.folder is None:  # a continued run has one of its first part
             self.folder = claim_folder(self.run.samples / "validation", numbered=True)

@@ -61,7 +61,9 @@ def load_trained(
     if precision not in PRECISIONS:
         raise ValueError(f"precision={precision} is unknown. Choose one of {list(PRECISIONS)}.")
     checkpoint = load_checkpoint(path)
-    shape = ImageShape(**checkpoint["image_shape"])
+    if checkpoint["shape"].keys() != set(ImageShape._fields):
+        raise ValueError(f"{path} is no model of images: sample.py makes nothing else.")
+    shape = ImageShape(**checkpoint["shape"])
     state = _weights(checkpoint, path, weights)
     config = checkpoint["config"]
     if "${" in json.dumps(config):  # data, never expressions to evaluate here

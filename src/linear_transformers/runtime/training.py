@@ -12,12 +12,8 @@ from hydra.types import RunMode
 from lightning import Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
-from rich.table import Table
 
-from linear_transformers.data import ImageDataModule
-from linear_transformers.data.baselines import baselines
-from linear_transformers.data.masks import mask_of
+from linear_transformers.data import SequenceDataModule
 from linear_transformers.runtime.build import (
     build_data,
     build_task,
@@ -27,27 +23,22 @@ from linear_transformers.runtime.build import (
 )
 from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.drawing import Prompts
 from linear_transformers.runtime.project import git_state
+from linear_transformers.runtime.reports import REPORTS
 from linear_transformers.runtime.runs import (
     Run,
-    claim_folder,
     claim_run,
     close_run,
     open_run,
     shown,
 )
-from linear_transformers.runtime.showing import draw_grid, trackers_of
+from linear_transformers.runtime.showing import trackers_of
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, started
-from linear_transformers.runtime.tracking.base import Row
 from linear_transformers.runtime.tracking.record import summary
 from linear_transformers.runtime.validation import plain
-from linear_transformers.sampling import Recomputed, step_milliseconds
-from linear_transformers.tasks import ImageGeneration
+from linear_transformers.tasks import ImageGeneration, SequenceTask
 
-NUM_SAMPLES = 8
-SPEED_BATCH = 8  # images side by side when the two forms are timed
 # What a continued run may change: the model computes the same function of its weights.
 FREE_TO_CHANGE = {
     "model.dropout",
@@ -96,8 +87,8 @@ def train(cfg: DictConfig) -> Outcome:
 def _run(
     cfg: DictConfig,
     run: Run,
-    data: ImageDataModule,
-    task: ImageGeneration,
+    data: SequenceDataModule,
+    task: SequenceTask,
     trainer: Trainer,
     resume: Path | None,
 ) -> Outcome:
@@ -114,18 +105,17 @@ def _run(
     tested = run.best_checkpoint() if cfg.train else resume
     assert tested is not None  # _check asked for one
     task.load_state_dict(load_checkpoint(tested)["state_dict"])
-    figure = trainer.test(task, data, verbose=False)[0]["test/bits_per_dim"]
+    figure = trainer.test(task, data, verbose=False)[0][f"test/{task.figure}"]
     if first:
-        grid = _complete(run, data, task, trainer)
-        _report(data, task, trainer, figure)
-        print(f"\nrun      {shown(run.path)}")
-        print(f"samples  {shown(grid)}")
-        print(f"next     uv run sample.py ckpt={shown(run.path if cfg.train else tested)}")
+        where = REPORTS[type(task)](run, data, task, trainer)
+        print("", f"run      {shown(run.path)}", *where, sep="\n")
+        if isinstance(task, ImageGeneration):
+            print(f"next     uv run sample.py ckpt={shown(run.path if cfg.train else tested)}")
     return Outcome(figure, {"run": run.path.name, **summary(run.metrics)} if first else {})
 
 
 def _fit(
-    trainer: Trainer, run: Run, data: ImageDataModule, task: ImageGeneration, resume: Path | None
+    trainer: Trainer, run: Run, data: SequenceDataModule, task: SequenceTask, resume: Path | None
 ) -> None:
     """Train. A run that is stopped from outside says how it goes on, and exits as stopped."""
     try:
@@ -152,7 +142,7 @@ def _check(cfg: DictConfig) -> None:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
 
 
-def _resumable(cfg: DictConfig, data: ImageDataModule, task: ImageGeneration) -> Path:
+def _resumable(cfg: DictConfig, data: SequenceDataModule, task: SequenceTask) -> Path:
     """The checkpoint to continue from, once it is known to be of the same model and images."""
     runs = Path(cfg.paths.runs)
     path = Path(cfg.ckpt_path)
@@ -160,9 +150,9 @@ def _resumable(cfg: DictConfig, data: ImageDataModule, task: ImageGeneration) ->
     last = Run(run).last_checkpoint
     path = last if cfg.train and last.is_file() else checkpoint_path(cfg.ckpt_path, runs)
     saved = load_checkpoint(path)
-    if saved["image_shape"] != data.shape._asdict():
+    if saved["shape"] != data.shape._asdict():
         raise ValueError(
-            f"The checkpoint {path} was made for images of {saved['image_shape']}, the data are "
+            f"The checkpoint {path} was made for data of {saved['shape']}, these are "
             f"{data.shape._asdict()}. Give it the same data."
         )
     for part in ("model", "task"):
@@ -188,13 +178,12 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
 
 
 def _announce(
-    run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer, watch: list[str]
+    run: Run, data: SequenceDataModule, task: SequenceTask, trainer: Trainer, watch: list[str]
 ) -> None:
-    shape, attention = data.shape, task.model.blocks[0].attention
+    attention = task.model.blocks[0].attention
     parameters = sum(p.numel() for p in task.parameters())
     lines = [
-        f"images   {shape.height} x {shape.width} x {shape.channels}, {shape.num_levels} levels: "
-        f"sequences of {shape.length}",
+        f"data     {data.shape.description}",
         f"model    {len(task.model.blocks)} layers of {type(attention).__name__}, "
         f"{parameters / 1e6:.2f} M parameters, kernel: {attention.kernel}",
         f"device   {trainer.world_size} x {trainer.strategy.root_device.type}, "
@@ -215,83 +204,6 @@ def _description(cfg: DictConfig, run: Run) -> Description:
         tags=tuple(cfg.tags),
         config={**plain(cfg), "git": git_state()},
     )
-
-
-def _complete(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer) -> Path:
-    """Complete some test images with the tested weights; the grid that shows them."""
-    task.model.eval()
-    prompts = Prompts(data.splits.test[:NUM_SAMPLES], mask_of("bottom", data.shape))
-    folder = claim_folder(run.samples / "test", numbered=True)  # a continued run has one
-    grid = folder / "grid.png"
-    draw_grid(task, prompts, data.shape, seed=0, path=grid)
-    for tracker in trackers_of(trainer):
-        tracker.log_picture("samples/test", grid, trainer.global_step)
-    return grid
-
-
-def _report(data: ImageDataModule, task: ImageGeneration, trainer: Trainer, figure: float) -> None:
-    """Record what the figures are to be measured against, and print them side by side."""
-    tables = baselines(data.splits, data.shape.num_levels)
-    speed = _speed(data, task)
-    for tracker in trackers_of(trainer):
-        figures = {f"baseline/{name}": value for name, value in tables._asdict().items()}
-        tracker.log_metrics(figures, step=trainer.global_step)
-        tracker.log_table("speed/sampling", speed, trainer.global_step)
-    model = type(task.model.blocks[0].attention).__name__
-    _print_table(
-        "test bits/dim",
-        ("this model", f"{figure:.3f}", model),
-        ("histogram", f"{tables.histogram:.3f}", "each position on its own"),
-        ("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel"),
-    )
-    if speed:
-        _print_table(
-            f"sampling, {SPEED_BATCH} images side by side",
-            *(
-                (
-                    row["form"],
-                    f"{row['milliseconds_per_step']:.2f} ms a step",
-                    f"{row['images_per_second']:.3g} images/s, {row['ratio']:.3g} x",
-                )
-                for row in speed
-            ),
-        )
-
-
-def _speed(data: ImageDataModule, task: ImageGeneration) -> list[Row]:
-    """What the recurrent form saves: one step of it, against running `forward` again."""
-    length = data.shape.length
-    if length < 4:
-        return []
-    parallel = "parallel, recomputed"
-    times = step_milliseconds(
-        {"recurrent": task.model, parallel: Recomputed(task.model)},
-        task.distribution,
-        length=length,
-        batch=SPEED_BATCH,
-        positions=2,
-        once=frozenset({parallel}),
-    )
-    return [
-        {
-            "form": form,
-            "milliseconds_per_step": round(milliseconds, 3),
-            "images_per_second": round(1000 * SPEED_BATCH / (milliseconds * length), 4),
-            "ratio": round(times[parallel] / milliseconds, 3),
-        }
-        for form, milliseconds in times.items()
-    ]
-
-
-def _print_table(title: str, *rows: tuple[str, str, str]) -> None:
-    table = Table(title=title, title_justify="left", box=None, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    for row in rows:
-        table.add_row(*row)
-    print()
-    Console(highlight=False).print(table)
 
 
 def _quiet() -> None:

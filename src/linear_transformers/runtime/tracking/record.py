@@ -52,16 +52,17 @@ def summary(path: Path) -> dict[str, Any]:
         return [row[name] for row in rows if name in row]
 
     figures: dict[str, Any] = {}
-    for name, metric, chosen in (
-        ("val_bits_per_dim", "val/bits_per_dim", min),
-        ("test_bits_per_dim", "test/bits_per_dim", lambda values: values[-1]),
-    ):
-        if values := every(metric):
-            figures[name] = round(chosen(values), 3)
+    for metric, best in (("bits_per_dim", min), ("loss", min), ("accuracy", max)):
+        if values := every(f"val/{metric}"):
+            figures[f"val_{metric}"] = round(best(values), 4)
+        if values := every(f"test/{metric}"):
+            figures[f"test_{metric}"] = round(values[-1], 4)
     if rates := every("perf/tokens_per_second"):
         figures["tokens_per_second"] = round(median(rates))
     for table in every("speed/sampling"):
         figures["images_per_second"] = table[0]["images_per_second"]
+    for table in every("state/bytes"):
+        figures |= {f"state_bytes_at_{row['length']}": row["bytes"] for row in table}
     if rows:
         figures["steps"] = max(row["step"] or 0 for row in rows)
         figures["minutes"] = round((rows[-1]["time"] - rows[0]["time"]) / 60, 1)

@@ -82,7 +82,8 @@ class WandbTracker(Tracker):
             self.run = self._init("disabled" if off else "offline")
         self.run.define_metric(STEP)
         self.run.define_metric("*", step_metric=STEP)
-        self.run.define_metric("val/bits_per_dim", step_metric=STEP, summary="min")
+        for name, best in (("bits_per_dim", "min"), ("loss", "min"), ("accuracy", "max")):
+            self.run.define_metric(f"val/{name}", step_metric=STEP, summary=best)
         return self._where(obstacle)
 
     @rank_zero_only

@@ -1,0 +1,98 @@
+"""The copy task of Katharopoulos et al. (2020), section 4.1: a word, a separator, the word."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from linear_transformers.data.sequences import Items, SequenceDataModule, Splits
+
+
+class CopyShape(NamedTuple):
+    """How long sequences may be, and how many symbols words are made of."""
+
+    max_length: int
+    num_symbols: int
+
+    @property
+    def length(self) -> int:
+        return self.max_length
+
+    @property
+    def separator(self) -> int:
+        """The value between a word and its copy."""
+        return self.num_symbols
+
+    @property
+    def padding(self) -> int:
+        """The value after the copy, up to the length of all sequences."""
+        return self.num_symbols + 1
+
+    @property
+    def num_values(self) -> int:
+        return self.num_symbols + 2
+
+    @property
+    def description(self) -> str:
+        return f"words of {self.num_symbols} symbols, copied: sequences of up to {self.max_length}"
+
+
+class Copies(SequenceDataModule):
+    """Random words of random lengths: w separator w. Only the shortest are in several splits:
+    there are num_symbols^n words of n symbols.
+
+    Args:
+        batch_size: Sequences a batch, on each device.
+        max_length: Of a sequence; a word has 1 to (max_length - 1) / 2 symbols.
+        num_symbols: That words are made of.
+        num_sequences: To train on.
+        num_held_out: To validate on, and as many to test on.
+        seed: See `SequenceDataModule`. The words depend on the numbers above only.
+        num_train: See `SequenceDataModule`.
+
+    Raises:
+        ValueError: Too short a sequence, or too few symbols or sequences, or too many symbols.
+    """
+
+    def __init__(
+        self,
+        batch_size: int,
+        *,
+        max_length: int = 128,
+        num_symbols: int = 10,
+        num_sequences: int = 100_000,
+        num_held_out: int = 2_000,
+        seed: int = 0,
+        num_train: int | None = None,
+    ):
+        super().__init__(batch_size, seed, num_train)
+        for name, number, least, most in (
+            ("max_length", max_length, 3, 100_000),
+            ("num_symbols", num_symbols, 2, 254),
+            ("num_sequences", num_sequences, 1, 10**9),
+            ("num_held_out", num_held_out, 1, 10**9),
+        ):
+            if not least <= number <= most:
+                raise ValueError(f"{name}={number} was asked for; it may be {least} to {most}.")
+        self._shape = CopyShape(max_length, num_symbols)
+        self.sizes = (num_sequences, num_held_out, num_held_out)
+
+    @property
+    def shape(self) -> CopyShape:
+        return self._shape
+
+    def load(self) -> Splits:
+        return Splits(*(copies(self.shape, size, seed=i) for i, size in enumerate(self.sizes)))
+
+
+def copies(shape: CopyShape, count: int, *, seed: int) -> Items:
+    """Sequences [count, max_length], a function of the arguments alone."""
+    random = np.random.default_rng((seed, *shape))
+    longest = (shape.max_length - 1) // 2
+    lengths = random.integers(1, longest, size=(count, 1), endpoint=True)
+    words = random.integers(shape.num_symbols, size=(count, longest), dtype=np.uint8)
+    place = np.arange(shape.max_length)
+    source = np.where(place < lengths, place, place - lengths - 1).clip(0, longest - 1)
+    sequences = np.take_along_axis(words, source, axis=1)
+    sequences[place == lengths] = shape.separator
+    sequences[place > 2 * lengths] = shape.padding
+    return sequences

@@ -1,0 +1,46 @@
+"""Random features drawn anew while a model trains."""
+
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+
+from linear_transformers.feature_maps import RandomFeatures
+
+
+class RedrawFeatures(Callback):
+    """Gives every map of random features new directions now and then, in training only.
+
+    A model then learns to do with any directions instead of relying on those it has; the
+    last ones are saved with it (Choromanski et al., 2021, section 4.2).
+
+    Args:
+        every_n_steps: Of the optimizer.
+
+    Raises:
+        ValueError: Fewer than one step, or a model that has no random features.
+    """
+
+    def __init__(self, *, every_n_steps: int = 1000):
+        if every_n_steps < 1:
+            raise ValueError(f"callbacks.redraw.every_n_steps={every_n_steps} must be at least 1.")
+        self.every_n_steps = every_n_steps
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.step = trainer.global_step
+        if not _maps(pl_module):
+            raise ValueError(
+                "callbacks=redraw was asked for, but the model has no random features."
+            )
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        # With accumulated gradients most batches are no step.
+        if trainer.global_step > self.step and trainer.global_step % self.every_n_steps == 0:
+            for phi in _maps(pl_module):
+                phi.redraw()
+        self.step = trainer.global_step
+
+
+def _maps(module: LightningModule) -> list[RandomFeatures]:
+    return [phi for phi in module.modules() if isinstance(phi, RandomFeatures)]
