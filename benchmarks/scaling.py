@@ -1,0 +1,222 @@
+"""Figure 1 of Katharopoulos et al. (2020): time and peak memory of attention against length.
+
+    uv run python -m benchmarks.scaling
+    uv run python -m benchmarks.scaling --models linear softmax --max-exponent 20
+
+Forward and backward of one attention layer on random input, N = 2^9 ... 2^16, the batch in
+inverse proportion to N. Each point runs in a process of its own, so that one that runs out of
+memory or time ends nothing but its own curve. The memory of a point is what its process holds
+at most, less what it held before the first forward pass.
+"""
+
+import argparse
+import json
+import math
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+from hydra import compose, initialize_config_dir
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import RESULTS, save
+from linear_transformers.runtime.build import build_attention
+from linear_transformers.runtime.project import register_project
+from linear_transformers.runtime.schema import TrainJob
+from linear_transformers.runtime.validation import validated
+
+PROJECT = Path(__file__).parent.parent
+# A model of the command line, and what of it is set for this figure.
+MODELS = {
+    "linear": ["model=linear"],
+    "softmax": ["model=softmax"],
+    "lsh-4": ["model=lsh4", "model.attention.num_buckets=64"],
+    "lsh-8": ["model=lsh4", "model.attention.num_buckets=64", "model.attention.num_rounds=8"],
+    "reformer-4": ["model=reformer4", "model.attention.num_buckets=64"],
+    "sparse": ["model=sparse"],  # its stride is set to the root of N
+    "additive": ["model=additive"],
+    "retention": ["model=retention"],
+    "gated": ["model=gated"],
+    "delta": ["model=delta"],
+    "gated-delta": ["model=gated_delta"],
+}
+FITTED_FROM = 2**12  # below that, what does not depend on N still counts
+
+
+def main() -> None:
+    options = parse()
+    if options.point is not None:
+        print(json.dumps(measure(*json.loads(options.point), options)))
+        return
+    rows = []
+    for model in options.models:
+        for exponent in range(options.min_exponent, options.max_exponent + 1):
+            row = in_process_of_its_own(model, 2**exponent, options)
+            rows.append(row)
+            print(json.dumps(row), flush=True)
+            if "failed" in row:
+                break  # longer ones would fail as well
+    slopes = fitted(rows)
+    show(slopes)
+    kind = torch.device(options.device).type
+    title = f"Scaling: one layer of attention, {options.heads} heads of {options.head_dim}"
+    measurement = {"title": title, "finding": finding(slopes), "rows": rows}
+    print(save(f"scaling-{kind}", options.device, measurement))
+    for what in ("milliseconds", "megabytes"):
+        print(plot(rows, what, RESULTS / f"scaling-{kind}-{what}.png"))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--min-exponent", type=int, default=9)
+    parser.add_argument("--max-exponent", type=int, default=16)
+    parser.add_argument("--tokens", type=int, default=2**14, help="batch x length, at most")
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--head-dim", type=int, default=32)
+    parser.add_argument("--seconds", type=float, default=1.0, help="how long a point repeats")
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds a point may take")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--point", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def in_process_of_its_own(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
+    """One point, or why there is none."""
+    command = [sys.executable, "-m", "benchmarks.scaling", "--point", json.dumps([model, length])]
+    for name in ("tokens", "heads", "head_dim", "seconds", "device"):
+        command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
+    point = {"model": model, "length": length}
+    try:
+        done = subprocess.run(
+            command, cwd=PROJECT, capture_output=True, text=True, timeout=options.limit
+        )
+    except subprocess.TimeoutExpired:
+        return point | {"failed": f"more than {options.limit:g} s"}
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["killed"])[-1]
+        memory = done.returncode == -9 or "emory" in reason
+        return point | {"failed": "out of memory" if memory else reason}
+    return point | json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Forward and backward of one layer, as often as fits into the time."""
+    if options.device == "cpu":
+        _first_to_go()
+    attention = build(model, length, options).to(options.device)
+    batch = max(1, options.tokens // length)
+    shape = (batch, length, options.heads, options.head_dim)
+    q, k, v = (torch.randn(shape, device=options.device, requires_grad=True) for _ in range(3))
+    gradient = torch.randn(shape, device=options.device)
+    before = memory(options.device)
+    times: list[float] = []
+    while len(times) < 2 or (sum(times) < options.seconds and len(times) < 50):
+        start = time.perf_counter()
+        attention(q, k, v).backward(gradient)
+        if options.device != "cpu":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - start)
+        if times[0] > options.seconds:
+            break
+    milliseconds = 1000 * median(times[1:] or times)  # the first fills caches
+    megabytes = (memory(options.device) - before) / 1e6
+    return {
+        "batch": batch,
+        "milliseconds": round(milliseconds / batch, 4),
+        "megabytes": round(megabytes / batch, 3),
+    }
+
+
+def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Module:
+    overrides = list(MODELS[model])
+    if model == "sparse":
+        overrides.append(f"model.attention.stride={max(8, round(math.sqrt(length)))}")
+    register_project(PROJECT)
+    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
+        cfg = validated(compose("train", overrides=overrides), TrainJob)
+    return build_attention(cfg.model)(options.heads, options.head_dim)
+
+
+def memory(device: str) -> int:
+    """The most bytes so far: of tensors on a GPU, of the process on a CPU."""
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated()
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def _first_to_go() -> None:
+    """Where memory runs out, the system is to end this process and no other."""
+    adjust = Path(f"/proc/{os.getpid()}/oom_score_adj")
+    if adjust.exists():
+        adjust.write_text("1000")
+
+
+def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of each model the exponent of N in time and memory, by least squares on logarithms."""
+    slopes: dict[str, dict[str, float]] = {}
+    for model in dict.fromkeys(row["model"] for row in rows):
+        points = [row for row in rows if row["model"] == model and "failed" not in row]
+        points = [row for row in points if row["length"] >= FITTED_FROM]
+        if len(points) < 2:
+            continue
+        slopes[model] = {}
+        for what in ("milliseconds", "megabytes"):
+            x = torch.tensor([math.log(row["length"]) for row in points])
+            y = torch.tensor([math.log(max(row[what], 1e-3)) for row in points])
+            x = x - x.mean()
+            slopes[model][what] = ((x * (y - y.mean())).sum() / x.square().sum()).item()
+    return slopes
+
+
+def finding(slopes: dict[str, dict[str, float]]) -> str:
+    """The slopes in words."""
+    parts = [
+        f"{model} {slope['milliseconds']:.2f} and {slope['megabytes']:.2f}"
+        for model, slope in slopes.items()
+    ]
+    return (
+        f"Exponents of N in time and in memory a sample, fitted from N = {FITTED_FROM} on: "
+        + "; ".join(parts) + "."
+    )  # fmt: skip
+
+
+def show(slopes: dict[str, dict[str, float]]) -> None:
+    table = Table("model", "time ~ N^", "memory ~ N^")
+    for model, slope in slopes.items():
+        table.add_row(model, f"{slope['milliseconds']:.2f}", f"{slope['megabytes']:.2f}")
+    Console().print(table)
+
+
+def plot(rows: list[dict[str, Any]], what: str, path: Path) -> Path:
+    """One curve a model, both axes logarithmic."""
+    figure, axes = plt.subplots(figsize=(7, 5))
+    styles = ["-", "--", ":", "-."]
+    for i, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
+        points = [row for row in rows if row["model"] == model and row.get(what, 0) > 0]
+        axes.plot(
+            [row["length"] for row in points], [row[what] for row in points],
+            styles[i // 10 % 4], marker="o", markersize=3, label=model,
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("sequence length N")
+    axes.set_ylabel(f"{what} a sample, forward and backward")
+    axes.grid(which="major", alpha=0.3)
+    axes.legend(frameon=False, fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path
+
+
+if __name__ == "__main__":
+    main()
