@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linear_transformers.attention import (
     BidirectionalAttention,
@@ -93,24 +93,3 @@ def test_linear_attentions_memory_has_one_size():
     attention = build(("model=linear",))
     sizes = {tuple(x.shape for x in attention.summarize(*random_qkv(s)[1:])) for s in (1, 64, 1000)}
     assert len(sizes) == 1
-
-
-@pytest.mark.parametrize("causal", [True, False])
-def test_softmax_is_pytorchs_multi_head_attention(causal):
-    """The same weights, the same outputs, with padding too."""
-    width = HEADS * WIDTH
-    theirs = nn.MultiheadAttention(width, HEADS, batch_first=True).double()
-    x = torch.randn(2, 65, width, dtype=torch.float64)
-    projected = nn.functional.linear(x, theirs.in_proj_weight, theirs.in_proj_bias)
-    q, k, v = projected.unflatten(-1, (3, HEADS, WIDTH)).unbind(2)
-    ours = build(("model=softmax",))
-    future = torch.ones(65, 65, dtype=torch.bool).triu(1)
-    padding = torch.arange(65) >= LENGTHS.unsqueeze(1)
-    outputs = ours(q, k, v) if causal else ours.bidirectional(q, k, v, LENGTHS)
-    expected, _ = theirs(
-        x, x, x,
-        attn_mask=future if causal else None,
-        key_padding_mask=None if causal else padding,
-        need_weights=False,
-    )  # fmt: skip
-    torch.testing.assert_close(theirs.out_proj(outputs.flatten(2)), expected)

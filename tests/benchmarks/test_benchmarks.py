@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import collect, machine, report, sampling
+from benchmarks import collect, machine, report, sampling, scaling
 from tests.programs import QUICK, run
 
 
@@ -62,3 +62,43 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     page = (tmp_path / "RESULTS.md").read_text()
     assert "| attention | layers |" in page
     assert f"| {' | '.join(str(value) for value in row.values())} |" in page
+
+
+def test_a_multirun_is_collected_as_its_table(results, tmp_path, monkeypatch, capsys):
+    run("train", "-m", *QUICK, f"paths.runs={tmp_path}/runs", "seed=1,2")
+    (folder,) = (tmp_path / "runs/sweeps").iterdir()
+    call(collect, monkeypatch, "two", str(folder), "--title=Two seeds")
+    measurement = json.loads((results / "two.json").read_text())
+    assert measurement["title"] == "Two seeds"
+    assert [row["seed"] for row in measurement["rows"]] == ["1", "2"]
+    assert {"test_bits_per_dim", "tokens_per_second", "state_bytes_at_3072"} <= set(
+        measurement["rows"][0]
+    )
+
+
+def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, monkeypatch, capsys):
+    """One that cannot be computed ends its own curve and nothing else."""
+    models = {"linear": ["model=linear"], "none": ["model=nothing"], "softmax": ["model=softmax"]}
+    monkeypatch.setattr(scaling, "MODELS", models)
+    monkeypatch.setattr(scaling, "RESULTS", results)
+    call(
+        scaling, monkeypatch, "--models", "linear", "none", "softmax", "--min-exponent=11",
+        "--max-exponent=13", "--tokens=2048", "--heads=1", "--head-dim=8", "--seconds=0.01",
+        "--device=cpu",
+    )  # fmt: skip
+    rows = json.loads((results / "scaling-cpu.json").read_text())["rows"]
+    done = [(row["model"], row["length"]) for row in rows if "failed" not in row]
+    assert done == [(model, 2**n) for model in ("linear", "softmax") for n in (11, 12, 13)]
+    assert all(row["milliseconds"] > 0 for row in rows if "failed" not in row)
+    (failed,) = [row for row in rows if "failed" in row]
+    assert failed["model"] == "none"
+    for what in ("milliseconds", "megabytes"):
+        assert (results / f"scaling-cpu-{what}.png").stat().st_size > 5000
+
+
+def test_the_exponent_of_a_power_is_found():
+    rows = [
+        {"model": "a", "length": n, "milliseconds": 3e-6 * n**2, "megabytes": 1e-3 * n}
+        for n in (2**12, 2**13, 2**15)
+    ]
+    assert scaling.fitted(rows)["a"] == pytest.approx({"milliseconds": 2, "megabytes": 1})

@@ -7,7 +7,7 @@ from linear_transformers.data import ImageShape
 from linear_transformers.runtime import measure
 from linear_transformers.runtime.build import build_model
 from linear_transformers.runtime.checkpoint import load_checkpoint
-from tests.conftest import TINY, configured
+from tests.conftest import CONF, TINY, configured
 from tests.programs import QUICK, complaint, figures, run
 
 
@@ -53,6 +53,12 @@ def test_a_models_arithmetic_is_counted(attention, growth):
         attending.append(measure.training_flops_per_token(model) - dense)
     assert attending[0] > 0
     assert attending[1] / attending[0] == pytest.approx(growth, rel=0.02)
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
+def test_every_models_arithmetic_can_be_counted_without_computing(name):
+    model, _ = build_model(configured(*TINY, f"model={name}"), ImageShape(8, 8, 1, 17))
+    assert measure.training_flops_per_token(model) > 0
 
 
 def test_peak_memory_is_in_bytes():

@@ -15,7 +15,7 @@ from linear_transformers.feature_maps.base import FeatureMap
 
 
 class Dpfp(FeatureMap):
-    """Products of each rectified entry with its neighbours, cyclically.
+    """Products of each rectified entry with its neighbours, cyclically. Costs c products a vector.
 
     Args:
         head_dim: d.

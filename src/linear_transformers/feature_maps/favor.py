@@ -15,7 +15,10 @@ from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
 class Favor(RandomFeatures):
-    """Positive orthogonal random features. A key of great length weighs next to nothing."""
+    """Positive orthogonal random features. A key of great length weighs next to nothing.
+
+    Costs n d multiply-adds and n exponentials a vector. For the arguments see `RandomFeatures`.
+    """
 
     def __init__(self, head_dim: int, *, num_directions: int | None = None):
         super().__init__(head_dim, num_directions=num_directions)

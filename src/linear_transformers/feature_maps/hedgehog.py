@@ -14,7 +14,10 @@ from linear_transformers.feature_maps.base import FeatureMap
 
 
 class Hedgehog(FeatureMap):
-    """Positive features of a learned projection and of its opposite."""
+    """Positive features of a learned projection and of its opposite.
+
+    Costs d^2 multiply-adds and 2 d exponentials a vector.
+    """
 
     def __init__(self, head_dim: int):
         super().__init__()

@@ -15,7 +15,7 @@ from linear_transformers.feature_maps.quadratic import num_pairs, symmetric_squa
 
 
 class Polynomial(FeatureMap):
-    """The square of x with `sqrt(offset)` appended.
+    """The square of x with `sqrt(offset)` appended. Costs c products a vector.
 
     Args:
         head_dim: d.

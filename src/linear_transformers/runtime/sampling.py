@@ -158,8 +158,9 @@ def _show(
 def _report(folder: SampleFolder) -> None:
     record = folder.record
     bits = fmean(image["bits_per_dim"] for image in record["images"])
+    count = len(record["images"])
     print(
-        f"{len(record['images'])} images, {record['images_per_second']:.2f} a second, "
+        f"{count} image{'s' if count > 1 else ''}, {record['images_per_second']:.2f} a second, "
         f"{bits:.3f} bits/dim on average"
     )
     if record["steps"]:

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from linear_transformers.runtime.runs import shown
 from linear_transformers.runtime.tables import markdown
 
 
@@ -56,19 +57,10 @@ class Sweep:
         (self.folder / "results.md").write_text(markdown(self.rows()) + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a job: what was swept, its figures, and how it ended."""
-        chosen = [_choices(job["overrides"]) for job in self.jobs]
-        keys = dict.fromkeys(key for choices in chosen for key in choices)
-        swept = [key for key in keys if len({choices.get(key) for choices in chosen}) > 1]
-        figures = dict.fromkeys(name for job in self.jobs for name in job["figures"])
+        """A row a job: its number, what was swept, its figures, and how it ended."""
         return [
-            {
-                "job": job["job"],
-                **{key: choices.get(key) for key in swept},
-                **{name: job["figures"].get(name) for name in figures},
-                "status": job["status"],
-            }
-            for job, choices in zip(self.jobs, chosen, strict=True)
+            {"job": job["job"], **row, "status": job["status"]}
+            for job, row in zip(self.jobs, table_of(self.jobs), strict=True)
         ]
 
     def report(self) -> None:
@@ -85,12 +77,27 @@ class Sweep:
         console = Console(highlight=False)
         wide = console if console.is_terminal else Console(highlight=False, width=200)
         wide.print(table)
-        print(f"\ntable    {self.folder}/results.md, results.json")
+        print(f"\ntable    {shown(self.folder)}/results.md, results.json")
         for job in self.jobs:
             if job["status"] == "failed":
                 again = shlex.join([self.program, *job["overrides"]])
                 print(f"job {job['job']} failed: {job['message']}", file=sys.stderr)
                 print(f"again    uv run {again}", file=sys.stderr)
+
+
+def table_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of the jobs in a `results.json`: what was swept, and the figures of each."""
+    chosen = [_choices(job["overrides"]) for job in jobs]
+    keys = dict.fromkeys(key for choices in chosen for key in choices)
+    swept = [key for key in keys if len({choices.get(key) for choices in chosen}) > 1]
+    figures = dict.fromkeys(name for job in jobs for name in job["figures"])
+    return [
+        {
+            **{key: choices.get(key) for key in swept},
+            **{name: job["figures"].get(name) for name in figures},
+        }
+        for job, choices in zip(jobs, chosen, strict=True)
+    ]
 
 
 def _choices(overrides: Sequence[str]) -> dict[str, str]:

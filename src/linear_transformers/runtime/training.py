@@ -43,6 +43,7 @@ from linear_transformers.tasks import ImageGeneration, SequenceTask
 FREE_TO_CHANGE = {
     "model.dropout",
     "model.activation_checkpointing",
+    "model.attention.block_size",
     "model.attention.chunk_size",
 }
 MATMUL_PRECISIONS = ("highest", "high", "medium")
