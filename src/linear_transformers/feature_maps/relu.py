@@ -7,8 +7,11 @@ from linear_transformers.feature_maps.base import FeatureMap
 
 
 class Relu(FeatureMap):
-    """Sparse features at the cost of d comparisons. A query that shares no active feature with any key attends to nothing:
-    its output is 0 (see `eps` in `ops.normalize`)."""
+    """Sparse features, at the cost of d comparisons a vector.
+
+    A query that shares no active feature with any key attends to nothing: its output is 0 (see
+    `eps` in `ops.normalize`).
+    """
 
     def __init__(self, head_dim: int):
         super().__init__()
