@@ -65,6 +65,10 @@ class LshAttention(CausalAttention[LshState], BidirectionalAttention):
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
         self.window = window
 
+    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+        check_equal_lengths(q, k)
+        return lsh.windowed(q, v, self.hash(q), window=self.window)
+
     def init_state(
         self,
         batch: int,
@@ -91,7 +95,9 @@ class LshAttention(CausalAttention[LshState], BidirectionalAttention):
         check_equal_lengths(q, k)
         if state is None:
             state = self.init_state(len(q), device=q.device, dtype=q.dtype)
-        return lsh.windowed(q, v, self.hash(q), state)
+        buckets = self.hash(q)
+        outputs = lsh.windowed(q, v, buckets, window=self.window, state=state)
+        return outputs, lsh.remember(q, v, buckets, state)
 
     def bidirectional(
         self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None

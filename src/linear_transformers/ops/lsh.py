@@ -51,29 +51,50 @@ def windowed(
     q: Float[Tensor, "b t h d"],
     v: Float[Tensor, "b t h m"],
     buckets: Int[Tensor, "b h r t"],
-    state: LshState,
-) -> tuple[Float[Tensor, "b t h m"], LshState]:
-    """Every position against the last ones of its bucket, and the state after them."""
-    dtype, rounds, window = v.dtype, buckets.shape[2], state.keys.shape[-2]
-    num_buckets, length = state.keys.shape[-3], q.shape[1]
-    queries, values = (_heads_first(x, rounds) for x in widened(q, v))
-    keys = F.normalize(queries, dim=-1)
-    if state.length:
-        # What is remembered stands before, as positions of no interest.
-        past = num_buckets * window
-        queries = F.pad(queries, (0, 0, past, 0))
-        keys = torch.cat([state.keys.flatten(3, 4).to(keys.dtype), keys], dim=-2)
-        values = torch.cat([state.values.flatten(3, 4).to(values.dtype), values], dim=-2)
-        buckets = torch.cat([_buckets_of_state(state), buckets], dim=-1)
+    *,
+    window: int,
+    state: LshState | None = None,
+) -> Float[Tensor, "b t h m"]:
+    """Every position against the last ones of its bucket, `state`'s among them."""
+    dtype, length = v.dtype, q.shape[1]
+    queries, keys, values, buckets = _with_past(q, v, buckets, state)
     # Stable: positions of one bucket stay in order.
     buckets, order = buckets.sort(dim=-1, stable=True)
     queries, keys, values = (_take(x, order) for x in (queries, keys, values))
     with without_autocast(v):
         outputs, total = _attend_back(queries, keys, values, buckets, window)
     back = order.argsort(-1)[..., -length:]
-    outputs = _combine(_take(outputs, back), total.gather(-1, back))
-    after = _remember(keys, values, buckets, state)
-    return outputs.transpose(1, 2).to(dtype), after
+    return _combine(_take(outputs, back), total.gather(-1, back)).transpose(1, 2).to(dtype)
+
+
+def remember(
+    q: Float[Tensor, "b t h d"],
+    v: Float[Tensor, "b t h m"],
+    buckets: Int[Tensor, "b h r t"],
+    state: LshState,
+) -> LshState:
+    """The state after a stretch: the last ones of each bucket."""
+    num_buckets, window = state.keys.shape[3:5]
+    _, keys, values, buckets = _with_past(q, v, buckets, state)
+    buckets, order = buckets.sort(dim=-1, stable=True)
+    # Empty entries are in a bucket too many.
+    members = torch.zeros(*buckets.shape[:3], num_buckets + 1, dtype=torch.long, device=q.device)
+    members.scatter_add_(-1, buckets, torch.ones_like(buckets))
+    ends = members.cumsum(-1).gather(-1, buckets)
+    from_end = ends - 1 - torch.arange(buckets.shape[-1], device=q.device)
+    nowhere = num_buckets * window
+    slot = buckets * window + window - 1 - from_end
+    slot = slot.where((from_end < window) & (buckets < num_buckets), nowhere).unsqueeze(-1)
+
+    def kept(x: Tensor, like: Tensor) -> Tensor:
+        empty = x.new_zeros(*x.shape[:3], nowhere + 1, x.shape[-1])
+        rows = empty.scatter(-2, slot.expand_as(x), _take(x, order))[..., :nowhere, :]
+        return rows.unflatten(-2, (num_buckets, window)).to(like.dtype)
+
+    counts = members[..., :num_buckets].clamp(max=window)
+    return LshState(
+        kept(keys, state.keys), kept(values, state.values), counts, state.length + q.shape[1]
+    )
 
 
 def windowed_step(
@@ -162,30 +183,21 @@ def _attend_back(
     return outputs.flatten(3, 4)[..., :length, :], total.flatten(3, 4)[..., :length]
 
 
-def _remember(keys: Tensor, values: Tensor, buckets: Tensor, state: LshState) -> LshState:
-    """The last ones of each bucket out of a sorted sequence; nobody's are in a bucket too many."""
-    b, h, r, num_buckets, window, _ = state.keys.shape
-    members = torch.zeros(b, h, r, num_buckets + 1, dtype=torch.long, device=keys.device)
-    members.scatter_add_(-1, buckets, torch.ones_like(buckets))
-    ends = members.cumsum(-1).gather(-1, buckets)
-    from_end = ends - 1 - torch.arange(buckets.shape[-1], device=keys.device)
-    slot = buckets * window + window - 1 - from_end
-    nowhere = num_buckets * window
-    slot = slot.where((from_end < window) & (buckets < num_buckets), nowhere)
-
-    def kept(x: Tensor, like: Tensor) -> Tensor:
-        empty = x.new_zeros(b, h, r, nowhere + 1, x.shape[-1])
-        index = slot.unsqueeze(-1).expand_as(x)
-        rows = empty.scatter(-2, index, x)[..., :nowhere, :]
-        return rows.unflatten(-2, (num_buckets, window)).to(like.dtype)
-
-    read = buckets.shape[-1] - (num_buckets * window if state.length else 0)
-    return LshState(
-        kept(keys, state.keys),
-        kept(values, state.values),
-        members[..., :num_buckets].clamp(max=window),
-        state.length + read,
+def _with_past(
+    q: Tensor, v: Tensor, buckets: Tensor, state: LshState | None
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Queries, keys, values and buckets of each round, after what is remembered: that stands
+    before, as positions whose outputs nobody looks at."""
+    queries, values = (_heads_first(x, buckets.shape[2]) for x in widened(q, v))
+    keys = F.normalize(queries, dim=-1)
+    if state is None or state.length == 0:
+        return queries, keys, values, buckets
+    remembered = (x.flatten(3, 4).to(keys.dtype) for x in (state.keys, state.values))
+    keys, values = (
+        torch.cat(pair, dim=-2) for pair in zip(remembered, (keys, values), strict=True)
     )
+    queries = F.pad(queries, (0, 0, keys.shape[-2] - queries.shape[-2], 0))
+    return queries, keys, values, torch.cat([_buckets_of_state(state), buckets], dim=-1)
 
 
 def _buckets_of_state(state: LshState) -> Int[Tensor, "b h r s"]:
