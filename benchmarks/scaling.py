@@ -12,8 +12,6 @@ at most, less what it held before the first forward pass.
 import argparse
 import json
 import math
-import os
-import resource
 import subprocess
 import sys
 import time
@@ -110,13 +108,13 @@ def in_process_of_its_own(model: str, length: int, options: argparse.Namespace) 
 
 def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
     """Forward and backward of one layer, as often as fits into the time."""
-    if options.device == "cpu":
-        _first_to_go()
     attention = build(model, length, options).to(options.device)
     batch = max(1, options.tokens // length)
     shape = (batch, length, options.heads, options.head_dim)
     q, k, v = (torch.randn(shape, device=options.device, requires_grad=True) for _ in range(3))
     gradient = torch.randn(shape, device=options.device)
+    if options.device == "cpu":
+        _be_measured()
     before = memory(options.device)
     times: list[float] = []
     while len(times) < 2 or (sum(times) < options.seconds and len(times) < 50):
@@ -147,17 +145,20 @@ def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Modu
 
 
 def memory(device: str) -> int:
-    """The most bytes so far: of tensors on a GPU, of the process on a CPU."""
+    """The most bytes so far: of tensors on a GPU, of the process on a CPU, under Linux."""
     if device != "cpu":
         return torch.cuda.max_memory_allocated()
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(
+        int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")
+    )
 
 
-def _first_to_go() -> None:
-    """Where memory runs out, the system is to end this process and no other."""
-    adjust = Path(f"/proc/{os.getpid()}/oom_score_adj")
-    if adjust.exists():
-        adjust.write_text("1000")
+def _be_measured() -> None:
+    """Forget the most memory so far, which loading took. And where memory runs out, the system
+    is to end this process and no other."""
+    Path("/proc/self/clear_refs").write_text("5")
+    Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
