@@ -1,4 +1,4 @@
-"""The job behind train.py: train, test, complete some images, say how it went."""
+"""The job behind train.py: train, test, show what the model makes, say how it went."""
 
 import logging
 import sys
@@ -25,13 +25,7 @@ from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.complaints import first_line
 from linear_transformers.runtime.project import git_state
 from linear_transformers.runtime.reports import REPORTS
-from linear_transformers.runtime.runs import (
-    Run,
-    claim_run,
-    close_run,
-    open_run,
-    shown,
-)
+from linear_transformers.runtime.runs import Run, claim_run, close_run, open_run, shown
 from linear_transformers.runtime.showing import trackers_of
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, started
@@ -192,6 +186,8 @@ def _announce(
         f"run      {shown(run.path)}",
         *watch,
     ]
+    if not attention.exactly_causal:
+        lines.append("caution  later values change earlier outputs: its figures are no likelihood")
     print("\n".join(lines), flush=True)
 
 
