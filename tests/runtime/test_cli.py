@@ -33,7 +33,7 @@ def complaint(monkeypatch, tmp_path):
     ("argument", "words"),
     [
         ("model=linaer", ("model=linaer", "Did you mean linear?")),
-        ("data=imagenet", ("data=imagenet", "arrays, cifar10, digits, mnist")),
+        ("data=imagenet", ("data=imagenet", "arrays, cifar10, copy, digits, mnist")),
         ("modl=linear", ("modl", "Did you mean model?")),
         ("sed=1", ("sed", "Did you mean seed?")),
         ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),

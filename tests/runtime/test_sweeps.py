@@ -27,7 +27,7 @@ def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
         directory = tmp_path / job["figures"]["run"]
         assert f"model/feature_map={feature_map}" in job["overrides"]
         (bits,) = figures(directory, "test/bits_per_dim")
-        assert job["figures"]["test_bits_per_dim"] == round(bits, 3)
+        assert job["figures"]["test_bits_per_dim"] == round(bits, 4)
         assert job["figures"]["tokens_per_second"] > 0
     header, _, first, second = page.splitlines()
     # What differs between the jobs is a column; the seed does not.

@@ -1,4 +1,4 @@
-"""The project's folder, the one that train.py lies in, and the commit it is at."""
+"""The project's folder, the one that train.py lies in, its commit, and paths as one types them."""
 
 import subprocess
 from pathlib import Path
@@ -31,3 +31,8 @@ def git_state() -> dict[str, Any] | None:
         }
     except (OSError, subprocess.CalledProcessError):
         return None
+
+
+def shown(path: Path) -> Path:
+    """A path as one would type it here: relative where it lies below."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

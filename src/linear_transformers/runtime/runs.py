@@ -169,8 +169,3 @@ def _continues(cfg: DictConfig, run: Run) -> bool:
         *Path(cfg.ckpt_path).resolve().parents,
         (run.path.parent / cfg.ckpt_path).resolve(),
     )
-
-
-def shown(path: Path) -> Path:
-    """A path as one would type it here: relative where it lies below."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from linear_transformers.runtime.pictures import save_image
-from linear_transformers.runtime.runs import claim_folder, shown
+from linear_transformers.runtime.project import shown
+from linear_transformers.runtime.runs import claim_folder
 
 RECORD = "samples.json"
 

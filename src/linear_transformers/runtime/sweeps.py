@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from linear_transformers.runtime.runs import shown
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.tables import markdown
 
 

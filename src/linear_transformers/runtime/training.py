@@ -23,9 +23,9 @@ from linear_transformers.runtime.build import (
 )
 from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.project import git_state
+from linear_transformers.runtime.project import git_state, shown
 from linear_transformers.runtime.reports import REPORTS
-from linear_transformers.runtime.runs import Run, claim_run, close_run, open_run, shown
+from linear_transformers.runtime.runs import Run, claim_run, close_run, open_run
 from linear_transformers.runtime.showing import trackers_of
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, started

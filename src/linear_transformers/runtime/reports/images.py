@@ -8,8 +8,9 @@ from linear_transformers.data import ImageDataModule, SequenceDataModule
 from linear_transformers.data.baselines import baselines
 from linear_transformers.data.masks import mask_of
 from linear_transformers.runtime.drawing import Prompts
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.reports.common import print_table, report_costs
-from linear_transformers.runtime.runs import Run, claim_folder, shown
+from linear_transformers.runtime.runs import Run, claim_folder
 from linear_transformers.runtime.showing import draw_grid, trackers_of
 from linear_transformers.tasks import ImageGeneration, SequenceTask
 

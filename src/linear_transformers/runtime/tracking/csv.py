@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lightning.pytorch.loggers import CSVLogger
 
-from linear_transformers.runtime.runs import shown
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.tracking.base import Description, Tracker
 
 

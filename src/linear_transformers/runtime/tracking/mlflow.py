@@ -6,7 +6,7 @@ from pathlib import Path
 from lightning.pytorch.loggers import MLFlowLogger
 from PIL import Image
 
-from linear_transformers.runtime.runs import shown
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.tables import markdown
 from linear_transformers.runtime.tracking.base import Description, KeptId, Row, Tracker
 

@@ -7,7 +7,7 @@ import numpy as np
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 
-from linear_transformers.runtime.runs import shown
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.tables import markdown
 from linear_transformers.runtime.tracking.base import Description, Row, Tracker
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.runs import shown
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.tracking.base import Description, KeptId, Row, Tracker
 
 MODES = ("auto", "online", "offline")
