@@ -1,12 +1,13 @@
 """The eight promises, for every model in conf/model and every feature map it can take."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
-from linear_transformers.attention import CausalAttention, KeyValueCache
+from linear_transformers.attention import AttentionFactory, CausalAttention, KeyValueCache
 from linear_transformers.runtime.build import build_attention
 from tests.attention.definitions import definition
 from tests.conftest import CONF, configured, random_qkv
@@ -37,8 +38,14 @@ def choices() -> list[tuple[str, ...]]:
     return found + SMALL
 
 
+@cache
+def factory(choice: tuple[str, ...]) -> AttentionFactory:
+    """Composed once: that takes longer than most of what is tested."""
+    return build_attention(configured(*choice).model)
+
+
 def build(choice: tuple[str, ...], width: int = WIDTH, heads: int = HEADS) -> CausalAttention:
-    return build_attention(configured(*choice).model)(heads, width).double().eval()
+    return factory(choice)(heads, width).double().eval()
 
 
 def declaring(promise: str) -> list[tuple[str, ...]]:
