@@ -25,6 +25,7 @@ def running(
     """The state before each chunk and, last, after all: each is the one before it, times what
     is kept of it, plus what the chunk adds."""
     states = [start]
-    for i in range(additions.shape[2]):
-        states.append(torch.addcmul(additions[:, :, i], kept[:, :, i], states[-1]))
+    # unbind, not an index: the gradient of each index is as large as all chunks together.
+    for share, addition in zip(kept.unbind(2), additions.unbind(2), strict=True):
+        states.append(torch.addcmul(addition, share, states[-1]))
     return torch.stack(states, dim=2)

@@ -68,10 +68,12 @@ def delta(
         remembered = (k * decay[..., -1, :].unsqueeze(-1)).mT
         whole = kept[..., -1:, :]
         outputs = []
-        for i in range(q.shape[2]):
-            written = values[:, :, i] - keys[:, :, i] @ past
-            outputs.append(read[:, :, i] @ past + weights[:, :, i] @ written)
-            past = whole[:, :, i] * past + remembered[:, :, i] @ written
+        # unbind, not an index: the gradient of each index is as large as all chunks together.
+        chunks = (values, keys, read, weights, remembered, whole)
+        for u, w, r, a, k_i, g in zip(*(x.unbind(2) for x in chunks), strict=True):
+            written = u - w @ past
+            outputs.append(r @ past + a @ written)
+            past = g * past + k_i @ written
     return join(torch.stack(outputs, dim=2), length).to(dtype), past
 
 
