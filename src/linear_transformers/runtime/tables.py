@@ -1,7 +1,10 @@
-"""Rows as Markdown."""
+"""Tables: rows as Markdown, and figures in the terminal."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -13,6 +16,18 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
         *(f"| {' | '.join(_cell(row.get(column)) for column in columns)} |" for row in rows),
     ]
     return "\n".join(lines)
+
+
+def print_table(title: str, *rows: tuple[str, str, str]) -> None:
+    """A name, a figure and what it means in each row."""
+    table = Table(title=title, title_justify="left", box=None, show_header=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    for row in rows:
+        table.add_row(*row)
+    print()
+    Console(highlight=False).print(table)
 
 
 def _cell(value: Any) -> str:

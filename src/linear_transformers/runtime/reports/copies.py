@@ -5,9 +5,10 @@ from lightning import Trainer
 
 from linear_transformers.data import Copies, SequenceDataModule
 from linear_transformers.data.sequences import to_sequences
-from linear_transformers.runtime.reports.common import print_table, report_costs
+from linear_transformers.runtime.reports.costs import report_costs
 from linear_transformers.runtime.runs import Run
 from linear_transformers.runtime.showing import trackers_of
+from linear_transformers.runtime.tables import print_table
 from linear_transformers.tasks import Copying, SequenceTask
 
 NUM_WORDS = 256  # copied in recurrent mode

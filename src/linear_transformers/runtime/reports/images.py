@@ -9,9 +9,10 @@ from linear_transformers.data.baselines import baselines
 from linear_transformers.data.masks import mask_of
 from linear_transformers.runtime.drawing import Prompts
 from linear_transformers.runtime.project import shown
-from linear_transformers.runtime.reports.common import print_table, report_costs
+from linear_transformers.runtime.reports.costs import report_costs
 from linear_transformers.runtime.runs import Run, claim_folder
 from linear_transformers.runtime.showing import draw_grid, trackers_of
+from linear_transformers.runtime.tables import print_table
 from linear_transformers.tasks import ImageGeneration, SequenceTask
 
 NUM_SAMPLES = 8

@@ -1,11 +1,10 @@
-"""What every report has: the cost of both forms, the size of the state, and tables."""
+"""What every report has: the cost of both forms, and the size of the state."""
 
 from lightning import Trainer
-from rich.console import Console
-from rich.table import Table
 
 from linear_transformers.data import SequenceDataModule
 from linear_transformers.runtime.showing import trackers_of
+from linear_transformers.runtime.tables import print_table
 from linear_transformers.runtime.tracking.base import Row
 from linear_transformers.sampling import Recomputed, step_milliseconds
 from linear_transformers.tasks import SequenceTask
@@ -36,17 +35,6 @@ def report_costs(data: SequenceDataModule, task: SequenceTask, trainer: Trainer)
         "state of one sequence",
         *((f"{row['length']} values", f"{row['bytes'] / 1000:,.1f} kB", "") for row in state),
     )
-
-
-def print_table(title: str, *rows: tuple[str, str, str]) -> None:
-    table = Table(title=title, title_justify="left", box=None, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    for row in rows:
-        table.add_row(*row)
-    print()
-    Console(highlight=False).print(table)
 
 
 def _speed(data: SequenceDataModule, task: SequenceTask) -> list[Row]:
