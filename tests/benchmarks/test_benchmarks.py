@@ -83,12 +83,14 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
     monkeypatch.setattr(scaling, "RESULTS", results)
     call(
         scaling, monkeypatch, "--models", "linear", "none", "softmax", "--min-exponent=11",
-        "--max-exponent=13", "--tokens=8192", "--heads=4", "--head-dim=16", "--seconds=0.01",
-        "--device=cpu",
+        "--max-exponent=13", "--linear-max-exponent=14", "--tokens=8192", "--heads=4",
+        "--head-dim=16", "--seconds=0.01", "--device=cpu",
     )  # fmt: skip
     rows = json.loads((results / "scaling-cpu.json").read_text())["rows"]
     done = [(row["model"], row["length"]) for row in rows if "failed" not in row]
-    assert done == [(model, 2**n) for model in ("linear", "softmax") for n in (11, 12, 13)]
+    assert done == [("linear", 2**n) for n in (11, 12, 13, 14)] + [
+        ("softmax", 2**n) for n in (11, 12, 13)
+    ]
     assert all(row["milliseconds"] > 0 for row in rows if "failed" not in row)
     assert all(row["megabytes"] > 0 for row in rows if "failed" not in row)
     (failed,) = [row for row in rows if "failed" in row]

@@ -26,7 +26,7 @@ def report_costs(data: SequenceDataModule, task: SequenceTask, trainer: Trainer)
                 (
                     row["form"],
                     f"{row['milliseconds_per_step']:.2f} ms a step",
-                    f"{row['images_per_second']:.3g} {data.noun}/s, {row['ratio']:.3g} x",
+                    f"{row[f'{data.noun}_per_second']:.3g} {data.noun}/s, {row['ratio']:.3g} x",
                 )
                 for row in speed
             ),
@@ -55,7 +55,7 @@ def _speed(data: SequenceDataModule, task: SequenceTask) -> list[Row]:
         {
             "form": form,
             "milliseconds_per_step": round(milliseconds, 3),
-            "images_per_second": round(1000 * SPEED_BATCH / (milliseconds * length), 4),
+            f"{data.noun}_per_second": round(1000 * SPEED_BATCH / (milliseconds * length), 4),
             "ratio": round(times[parallel] / milliseconds, 3),
         }
         for form, milliseconds in times.items()

@@ -60,7 +60,8 @@ def summary(path: Path) -> dict[str, Any]:
     if rates := every("perf/tokens_per_second"):
         figures["tokens_per_second"] = round(median(rates))
     for table in every("speed/sampling"):
-        figures["images_per_second"] = table[0]["images_per_second"]
+        recurrent = table[0]
+        figures |= {name: recurrent[name] for name in recurrent if name.endswith("_per_second")}
     for table in every("state/bytes"):
         figures |= {f"state_bytes_at_{row['length']}": row["bytes"] for row in table}
     if rows:
