@@ -32,6 +32,17 @@ def _processor() -> str:
     return f"{len(names)} x {names[0]}" if names else platform.machine()
 
 
+def earlier(name: str, device: str) -> list[dict[str, Any]]:
+    """The rows of `results/<name>.json`, if they were measured on this machine's like."""
+    path = RESULTS / f"{name}.json"
+    if not path.is_file():
+        return []
+    measurement = json.loads(path.read_text())
+    here = describe(device)
+    alike = all(measurement["machine"].get(key) == here[key] for key in here if key != "date")
+    return measurement["rows"] if alike else []
+
+
 def save(name: str, device: str, measurement: dict[str, Any]) -> Path:
     """Write `results/<name>.json`, replacing what was measured before."""
     path = RESULTS / f"{name}.json"

@@ -21,7 +21,7 @@ from benchmarks.machine import save
 from linear_transformers.attention import AttentionFactory, LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
-from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import Recomputed, step_milliseconds
 
 NUM_VALUES = 256
@@ -120,14 +120,15 @@ def build(
     options: argparse.Namespace,
 ) -> AutoregressiveTransformer:
     torch.manual_seed(0)
-    model = AutoregressiveTransformer(
+    stack = Transformer(
         attention,
-        num_values=NUM_VALUES,
         max_length=length,
-        num_parameters=distribution.num_parameters,
         num_layers=options.layers,
         num_heads=options.heads,
         model_dim=options.model_dim,
+    )
+    model = AutoregressiveTransformer(
+        stack, num_values=NUM_VALUES, num_parameters=distribution.num_parameters
     )
     return model.to(options.device).eval()
 

@@ -7,7 +7,8 @@ Forward and backward of one attention layer on random input, N = 2^9 ... 2^16, t
 inverse proportion to N; linear attention goes on to 2^20, one sequence at a time. Each point
 runs in a process of its own, so that one that runs out of memory or time ends nothing but its
 own curve. The memory of a point is what its process holds at most, less what it held before the
-first forward pass.
+first forward pass. Models that are not measured keep their points of the last time, if that
+was on the same machine.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from hydra import compose, initialize_config_dir
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import RESULTS, save
+from benchmarks.machine import RESULTS, earlier, save
 from linear_transformers.runtime.build import build_attention
 from linear_transformers.runtime.project import register_project
 from linear_transformers.runtime.schema import TrainJob
@@ -55,7 +56,12 @@ def main() -> None:
     if options.point is not None:
         print(json.dumps(measure(*json.loads(options.point), options)))
         return
-    rows = []
+    kind = torch.device(options.device).type
+    rows = [
+        row
+        for row in earlier(f"scaling-{kind}", options.device)
+        if row["model"] not in options.models
+    ]
     for model in options.models:
         longest = options.max_exponent if model != "linear" else options.linear_max_exponent
         for exponent in range(options.min_exponent, longest + 1):
@@ -67,7 +73,6 @@ def main() -> None:
     # Longer ones are no longer side by side: a pass works on more memory than its batch did.
     slopes = fitted([row for row in rows if row["length"] <= options.tokens])
     show(slopes)
-    kind = torch.device(options.device).type
     title = f"Scaling: one layer of attention, {options.heads} heads of {options.head_dim}"
     measurement = {"title": title, "finding": finding(slopes, options.tokens), "rows": rows}
     print(save(f"scaling-{kind}", options.device, measurement))
@@ -85,7 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a point repeats")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds a point may take")
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds a point may take")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     return parser.parse_args()

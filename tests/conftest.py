@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,19 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from torch import Tensor
 
+from linear_transformers.attention import AttentionFactory
+from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.runtime.project import register_project
 from linear_transformers.runtime.schema import TrainJob
 from linear_transformers.runtime.validation import validated
 
 PROJECT = Path(__file__).parent.parent
 CONF = PROJECT / "conf"
+
+# Every model= that is a transformer: those of values, and encoders, are made of them.
+TRANSFORMERS = sorted(
+    path.stem for path in (CONF / "model").glob("*.yaml") if "base/transformer" in path.read_text()
+)
 
 # Small enough for a test, still a whole model; that nobody watches.
 TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16", "logger=none"]
@@ -31,6 +39,15 @@ def composed(*overrides: str) -> DictConfig:
 def configured(*overrides: str) -> DictConfig:
     """The same after its checks."""
     return validated(composed(*overrides), TrainJob)
+
+
+def autoregressive(
+    attention: AttentionFactory, *, num_values: int, num_parameters: int, **stack: Any
+) -> AutoregressiveTransformer:
+    """A whole model around an attention."""
+    return AutoregressiveTransformer(
+        Transformer(attention, **stack), num_values=num_values, num_parameters=num_parameters
+    )
 
 
 def random_qkv(

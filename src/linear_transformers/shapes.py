@@ -5,10 +5,14 @@
     s  key position     c  feature width     m  value width, per head
     n  chunk            l  position in chunk p  parameters of a distribution
     r  rows: sequences picked out of a batch; one that is picked twice is forked
+    f  mel bands        u  labels of an utterance
+    i  input width of a stack of layers
 
 phi maps d to c; the recurrent state is c by m. Letters follow Katharopoulos et al. (2020)
 where the paper has one, except that length is t: n is nobody's batch here.
 """
+
+from typing import NamedTuple
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -33,3 +37,22 @@ TokensOne = Int[Tensor, "b"]
 Lengths = Int[Tensor, "b"]
 Rows = Int[Tensor, "r"]
 Known = Bool[Tensor, "t"]
+Places = Int[Tensor, "t"]
+PerSequence = Float[Tensor, "b"]
+PerBand = Float[Tensor, "f"]
+
+Features = Float[Tensor, "b t f"]
+Labels = Int[Tensor, "b u"]
+
+
+class SpeechBatch(NamedTuple):
+    """Utterances, padded to the longest.
+
+    `lengths` are those of features, in frames; `label_lengths` those of labels. Label 0, the
+    blank of CTC, stands for padding.
+    """
+
+    features: Features
+    lengths: Lengths
+    labels: Labels
+    label_lengths: Lengths

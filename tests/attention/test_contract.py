@@ -10,7 +10,7 @@ from torch import Tensor
 from linear_transformers.attention import AttentionFactory, CausalAttention, KeyValueCache
 from linear_transformers.runtime.build import build_attention
 from tests.attention.definitions import definition
-from tests.conftest import CONF, configured, random_qkv
+from tests.conftest import CONF, TRANSFORMERS, configured, random_qkv
 
 HEADS, WIDTH = 3, 8
 # Numbers at which a short sequence meets everything that a long one does.
@@ -29,10 +29,10 @@ def choices() -> list[tuple[str, ...]]:
     """("model=linear", "model/feature_map=elu"), ... as one would type them."""
     maps = sorted(path.stem for path in (CONF / "model/feature_map").glob("*.yaml"))
     found = []
-    for path in sorted((CONF / "model").glob("*.yaml")):
-        model = f"model={path.stem}"
-        if "feature_map:" in path.read_text():
-            found += [(model, f"model/feature_map={name}") for name in maps]
+    for name in TRANSFORMERS:
+        model = f"model={name}"
+        if "feature_map:" in (CONF / f"model/{name}.yaml").read_text():
+            found += [(model, f"model/feature_map={phi}") for phi in maps]
         else:
             found.append((model,))
     return found + SMALL

@@ -97,6 +97,15 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
     assert failed["model"] == "none"
     for what in ("milliseconds", "megabytes"):
         assert (results / f"scaling-cpu-{what}.png").stat().st_size > 5000
+    call(
+        scaling, monkeypatch, "--models", "linear", "--min-exponent=11", "--tokens=8192",
+        "--linear-max-exponent=11", "--heads=4", "--head-dim=16", "--seconds=0.01", "--device=cpu",
+    )  # fmt: skip
+    again = json.loads((results / "scaling-cpu.json").read_text())["rows"]
+    assert [row for row in again if row["model"] != "linear"] == [
+        row for row in rows if row["model"] != "linear"
+    ]
+    assert [row["length"] for row in again if row["model"] == "linear"] == [2**11]
 
 
 def test_the_exponent_of_a_power_is_found():

@@ -8,7 +8,8 @@ import torch
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Block
-from linear_transformers.models.embedding import sinusoids
+from linear_transformers.models.positions import sinusoids
+from tests.conftest import autoregressive
 
 ATTENTIONS = {
     "linear": partial(LinearAttention, feature_map=Elu),
@@ -19,7 +20,7 @@ LENGTH, NUM_VALUES = 33, 5
 
 def build(attention: str = "linear", **options) -> AutoregressiveTransformer:
     sizes = {"num_layers": 2, "num_heads": 2, "model_dim": 16, "num_parameters": 7}
-    return AutoregressiveTransformer(
+    return autoregressive(
         ATTENTIONS[attention], num_values=NUM_VALUES, max_length=LENGTH, **(sizes | options)
     ).eval()
 
@@ -140,7 +141,7 @@ def test_post_norm_is_layer_norm_of_the_residual_sum():
 
 
 def test_sinusoids_are_those_of_vaswani():
-    table = sinusoids(50, 8)
+    table = sinusoids(torch.arange(50), 8)
     assert table.shape == (50, 8)
     expected = torch.tensor(7 / 10000 ** (4 / 8))
     torch.testing.assert_close(table[7, 4], expected.sin())
@@ -148,8 +149,8 @@ def test_sinusoids_are_those_of_vaswani():
 
 
 def test_fixed_positions_are_not_saved_and_learned_ones_are():
-    assert "embedding.positions" not in build(positions="added").state_dict()
-    assert "embedding.positions" in build(positions="learned").state_dict()
+    assert "stack.positions.table" not in build(positions="added").state_dict()
+    assert "stack.positions.table" in build(positions="learned").state_dict()
 
 
 @pytest.mark.parametrize(

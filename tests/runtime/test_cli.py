@@ -33,7 +33,7 @@ def complaint(monkeypatch, tmp_path):
     ("argument", "words"),
     [
         ("model=linaer", ("model=linaer", "Did you mean linear?")),
-        ("data=imagenet", ("data=imagenet", "arrays, cifar10, copy, digits, mnist")),
+        ("data=wikitext", ("data=wikitext", "digits, espeak, librispeech, manifest, mnist")),
         ("modl=linear", ("modl", "Did you mean model?")),
         ("sed=1", ("sed", "Did you mean seed?")),
         ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),
@@ -50,7 +50,7 @@ def complaint(monkeypatch, tmp_path):
         ("logger=wandbb", ("logger=wandbb", "Did you mean wandb?")),
         ("+callbacks.foo=3", ("callbacks.foo", "3")),
         ("+logger.foo.x=1", ("logger.foo names no class",)),
-        ("~model", ("model names no class",)),
+        ("~model", ("model has no value",)),
         ("~model/feature_map", ("model.feature_map", "needs one")),
         ("just_a_word", ("'just_a_word' is not KEY=VALUE",)),
         ("seed=-1", ("seed=-1", "0 or above")),

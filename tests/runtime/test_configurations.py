@@ -13,7 +13,7 @@ from linear_transformers.data import ImageShape, SequenceShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.runtime import schema
 from linear_transformers.runtime.build import build_data, build_task
-from tests.conftest import CONF, TINY, composed, configured
+from tests.conftest import CONF, TINY, TRANSFORMERS, composed, configured
 from tests.data.test_images import write_mnist
 from tests.programs import QUICK, figures, run, run_apart, wandb_runs
 
@@ -71,7 +71,7 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
         *(f"scheduler={name}" for name in ("constant", "warmup_cosine", "step_down", "on_plateau")),
         *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
         *(f"model.positions={name}" for name in ("concatenated", "added", "learned")),
-        *(f"model={name}" for name in named("model")),
+        *(f"model={name}" for name in TRANSFORMERS),
         *(f"model/feature_map={name}" for name in named("model/feature_map")),
         "model.norm=post", "model.activation=gelu", "model.activation_checkpointing=true",
         "model.attention.scale=0.5",

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from linear_transformers.data import ImageShape
+from linear_transformers.models import BiLstm, SpeechEncoder
 from linear_transformers.runtime import measure
 from linear_transformers.runtime.build import build_model
 from linear_transformers.runtime.checkpoint import load_checkpoint
-from tests.conftest import CONF, TINY, configured
+from tests.conftest import TINY, TRANSFORMERS, configured
 from tests.programs import QUICK, complaint, figures, run
 
 
@@ -55,7 +56,7 @@ def test_a_models_arithmetic_is_counted(attention, growth):
     assert attending[1] / attending[0] == pytest.approx(growth, rel=0.02)
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (CONF / "model").glob("*.yaml")))
+@pytest.mark.parametrize("name", TRANSFORMERS)
 def test_every_models_arithmetic_can_be_counted_without_computing(name):
     model, _ = build_model(configured(*TINY, f"model={name}"), ImageShape(8, 8, 1, 17))
     assert measure.training_flops_per_token(model) > 0
@@ -63,3 +64,13 @@ def test_every_models_arithmetic_can_be_counted_without_computing(name):
 
 def test_peak_memory_is_in_bytes():
     assert 50e6 < measure.peak_memory(torch.device("cpu")) < 1e12
+
+
+def test_an_lstms_arithmetic_is_counted():
+    """Each way and layer, four gates of what comes and what is remembered; six operations each."""
+    model = SpeechEncoder(BiLstm(num_layers=2, hidden_dim=16), num_mels=4, num_labels=3)
+    lstm = 2 * 4 * 16 * (16 + 16) + 2 * 4 * 16 * (32 + 16)
+    outside = sum(m.weight.numel() for m in model.modules() if isinstance(m, torch.nn.Linear))
+    # An output for four frames; convolutions come on top.
+    counted = measure.training_flops_per_token(model)
+    assert counted > 0.95 * 6 * (lstm + outside) / 4

@@ -8,7 +8,6 @@ import torch
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.feature_maps import Elu
-from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling import (
     Recomputed,
     complete,
@@ -16,6 +15,7 @@ from linear_transformers.sampling import (
     read,
     uniform_noise,
 )
+from tests.conftest import autoregressive
 
 LENGTH, NUM_VALUES = 24, 17
 
@@ -34,7 +34,7 @@ def distribution(request):
 
 @pytest.fixture
 def model(attention, distribution):
-    return AutoregressiveTransformer(
+    return autoregressive(
         attention, num_values=NUM_VALUES, max_length=LENGTH, num_layers=2, num_heads=4,
         model_dim=64, num_parameters=distribution.num_parameters,
     ).eval()  # fmt: skip
@@ -150,6 +150,6 @@ def test_too_few_flags_are_refused(model, raises_one_line):
 def test_the_check_sees_a_step_that_differs_from_forward(model, monkeypatch):
     values = torch.randint(0, NUM_VALUES, (2, LENGTH))
     assert largest_step_difference(model, values) < 1e-5
-    step = model.blocks[1].step
-    monkeypatch.setattr(model.blocks[1], "step", lambda x, state: step(1.01 * x, state))
+    step = model.stack.blocks[1].step
+    monkeypatch.setattr(model.stack.blocks[1], "step", lambda x, state: step(1.01 * x, state))
     assert largest_step_difference(model, values) > 1e-4

@@ -8,10 +8,10 @@ import torch
 from linear_transformers.attention import LinearAttention
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.feature_maps import Elu
-from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.runtime.reports.copies import copy_words
 from linear_transformers.tasks import Copying
 from linear_transformers.tasks.schedules import constant
+from tests.conftest import autoregressive
 from tests.tasks.test_image_generation import logged
 
 # Two words of 1 and 3 symbols out of 0 ... 3; 4 separates, 5 pads.
@@ -20,7 +20,7 @@ BATCH = torch.tensor([[2, 4, 2, 5, 5, 5, 5], [0, 1, 3, 4, 0, 1, 3]], dtype=torch
 
 def build(distribution=None) -> Copying:
     distribution = distribution or Categorical(6)
-    model = AutoregressiveTransformer(
+    model = autoregressive(
         partial(LinearAttention, feature_map=Elu), num_values=6, max_length=7,
         num_parameters=distribution.num_parameters, num_layers=1, num_heads=2, model_dim=16,
     )  # fmt: skip

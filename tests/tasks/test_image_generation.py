@@ -8,14 +8,14 @@ import torch
 from linear_transformers.attention import LinearAttention
 from linear_transformers.distributions import Categorical
 from linear_transformers.feature_maps import Elu
-from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.tasks import ImageGeneration
 from linear_transformers.tasks.schedules import constant
+from tests.conftest import autoregressive
 
 
 def build(num_values: int = 17) -> ImageGeneration:
     distribution = Categorical(num_values)
-    model = AutoregressiveTransformer(
+    model = autoregressive(
         partial(LinearAttention, feature_map=Elu), num_values=num_values, max_length=12,
         num_parameters=distribution.num_parameters, num_layers=1, num_heads=2, model_dim=16,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which images make which batch, on each of several devices."""
+"""Which items make which batch, on each of several devices."""
 
 from collections.abc import Iterator
 
@@ -57,3 +57,89 @@ class EvaluationBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         for batch in np.array_split(self.indices, self.num_batches):
             yield batch.tolist()
+
+
+class BucketBatches(Sampler[list[int]]):
+    """Batches of items of like length, each within a budget of frames, padding included.
+
+    Items are sorted into buckets by length once; an epoch shuffles each bucket, cuts it into
+    batches, and shuffles those. The order is a function of (seed, epoch) and nothing else, and
+    every epoch has equally many batches.
+
+    Args:
+        lengths: Of the items, in frames.
+        budget: Frames of a batch, on each device. An item that alone is longer is a batch.
+        seed: Of the order.
+        rank: This device's.
+        world_size: How many devices; what does not give each of them a batch waits for another
+            epoch's order.
+        variants: Every item comes in so many; an epoch takes each in one of them, by chance.
+            What is yielded is item * variants + variant.
+    """
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        budget: int,
+        seed: int,
+        *,
+        rank: int = 0,
+        world_size: int = 1,
+        variants: int = 1,
+    ):
+        self.num_items = len(lengths)
+        order = np.argsort(lengths, kind="stable")
+        # As many as leave a few batches for each: the last of a bucket is not full.
+        num_buckets = min(16, max(1, int(lengths.sum()) // (4 * budget)))
+        parts = np.array_split(order, num_buckets)
+        self.buckets = [(part, max(1, budget // int(lengths[part].max()))) for part in parts]
+        self.seed = seed
+        self.rank = rank
+        self.world_size = world_size
+        self.variants = variants
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer before each epoch, after a resume too."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return sum(-(-len(part) // size) for part, size in self.buckets) // self.world_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        random = np.random.default_rng((self.seed, self.epoch))
+        batches = [
+            shuffled[start : start + size]
+            for part, size in self.buckets
+            for shuffled in (random.permutation(part),)
+            for start in range(0, len(part), size)
+        ]
+        order = random.permutation(len(batches))
+        variant = random.integers(self.variants, size=self.num_items)
+        for place in range(self.rank, len(self) * self.world_size, self.world_size):
+            batch = batches[order[place]]
+            yield (batch * self.variants + variant[batch]).tolist()
+
+
+class SortedBatches(Sampler[list[int]]):
+    """Every item once over all devices, the shortest first, within a budget of frames.
+
+    Devices may have different numbers of batches: nothing may wait for the others between them.
+    """
+
+    def __init__(self, lengths: np.ndarray, budget: int, *, rank: int = 0, world_size: int = 1):
+        self.batches: list[list[int]] = []
+        batch: list[int] = []
+        for item in np.argsort(lengths, kind="stable")[rank::world_size].tolist():
+            if batch and (len(batch) + 1) * lengths[item] > budget:
+                self.batches.append(batch)
+                batch = []
+            batch.append(item)
+        if batch:
+            self.batches.append(batch)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        yield from self.batches

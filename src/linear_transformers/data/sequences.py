@@ -1,23 +1,23 @@
-"""What all data sets share: sequences of small integers, in memory, and loaders over them."""
+"""What data sets of sequences share: small integers, in memory, and loaders over them."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
-from lightning import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from linear_transformers.data.base import DataModule, Shape
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
 
 Items = UInt8[np.ndarray, "_ ..."]
 
 
 @runtime_checkable
-class SequenceShape(Protocol):
-    """What a model must know of its data; a NamedTuple of integers, saved with its weights."""
+class SequenceShape(Shape, Protocol):
+    """The shape of sequences; a NamedTuple of integers."""
 
     @property
     def length(self) -> int:
@@ -29,13 +29,6 @@ class SequenceShape(Protocol):
         """Values run from 0 to `num_values` - 1."""
         ...
 
-    @property
-    def description(self) -> str:
-        """For the run's log."""
-        ...
-
-    def _asdict(self) -> dict[str, int]: ...
-
 
 class Splits(NamedTuple):
     """Items by use, each of one size: images, or sequences as they are."""
@@ -45,26 +38,24 @@ class Splits(NamedTuple):
     test: Items
 
 
-class SequenceDataModule(LightningDataModule, ABC):
+class SequenceDataModule(DataModule):
     """Sequences of values, all in memory: uint8 is small.
 
     Args:
         batch_size: Sequences a batch, on each device.
-        seed: The order of training data is a function of it and of the epoch, so that a
-            resumed run sees what it would have seen.
+        seed: See `DataModule`.
         num_train: Train on the first so many only; None is all of them.
     """
 
     noun: ClassVar[str] = "sequences"
 
     def __init__(self, batch_size: int, seed: int = 0, num_train: int | None = None):
-        super().__init__()
+        super().__init__(seed)
         if num_train is not None and num_train < 1:
             raise ValueError(f"num_train={num_train} was asked for; it must be at least 1.")
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size} was asked for; it must be at least 1.")
         self.batch_size = batch_size
-        self.seed = seed
         self.num_train = num_train
         self._splits: Splits | None = None
 
@@ -90,11 +81,6 @@ class SequenceDataModule(LightningDataModule, ABC):
         return self._splits
 
     def check_sizes(self, world_size: int) -> None:
-        """Read the data, and see that there are enough of them for every device.
-
-        Raises:
-            ValueError: There are not, or the data cannot be read.
-        """
         count = len(self.splits.train)
         if count < self.batch_size * world_size:
             raise ValueError(
@@ -108,7 +94,7 @@ class SequenceDataModule(LightningDataModule, ABC):
             )
 
     def train_dataloader(self) -> DataLoader:
-        rank, world_size = self._world()
+        rank, world_size = self.world()
         batches = EpochBatches(
             len(self.splits.train), self.batch_size, self.seed, rank=rank, world_size=world_size
         )
@@ -121,7 +107,7 @@ class SequenceDataModule(LightningDataModule, ABC):
         return self._evaluation_loader(self.splits.test)
 
     def _evaluation_loader(self, items: Items) -> DataLoader:
-        rank, world_size = self._world()
+        rank, world_size = self.world()
         batches = EvaluationBatches(len(items), self.batch_size, rank=rank, world_size=world_size)
         return self._loader(items, batches)
 
@@ -134,9 +120,6 @@ class SequenceDataModule(LightningDataModule, ABC):
             sampler=batches,
             pin_memory=torch.cuda.is_available(),
         )
-
-    def _world(self) -> tuple[int, int]:
-        return (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
 
 
 def to_sequences(items: Items) -> UInt8[Tensor, "_ t"]:

@@ -1,8 +1,18 @@
-"""Stacks of blocks with embeddings and heads. Blocks and models keep attention's contract:
-`forward`, `init_state`, `step`, `prefill`."""
+"""Stacks of blocks with embeddings and heads. Blocks, causal stacks and autoregressive models keep
+attention's contract: `forward`, `init_state`, `step`, `prefill`."""
 
-from linear_transformers.models.autoregressive import AutoregressiveTransformer, ModelState
+from linear_transformers.models.autoregressive import AutoregressiveTransformer
+from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.block import Block
-from linear_transformers.models.embedding import TokenEmbedding
+from linear_transformers.models.speech import SpeechEncoder, StreamState
+from linear_transformers.models.transformer import StackState, Transformer
 
-__all__ = ["AutoregressiveTransformer", "Block", "ModelState", "TokenEmbedding"]
+__all__ = [
+    "AutoregressiveTransformer",
+    "BiLstm",
+    "Block",
+    "SpeechEncoder",
+    "StackState",
+    "StreamState",
+    "Transformer",
+]

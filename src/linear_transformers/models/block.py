@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory
-from linear_transformers.shapes import Hidden, HiddenOne, Rows
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
 NORMS = ("post", "pre")
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -53,7 +53,8 @@ class Block(nn.Module):
             raise ValueError(f"activation={activation} is unknown. Choose of {list(ACTIVATIONS)}.")
         self.pre_norm = norm == "pre"
         self.heads = (num_heads, model_dim // num_heads)
-        self.attention = attention(*self.heads)
+        # Any: which of attention's forms there are is asked where they are used.
+        self.attention: Any = attention(*self.heads)
         self.project_in = nn.Linear(model_dim, (2 if self.attention.shares_keys else 3) * model_dim)
         self.project_out = nn.Linear(model_dim, model_dim)
         self.attention_norm = nn.LayerNorm(model_dim)
@@ -69,6 +70,11 @@ class Block(nn.Module):
     def forward(self, x: Hidden) -> Hidden:
         """Every position at once."""
         return self._after_attention(x, self.attention(*self._queries_keys_values(x)))
+
+    def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
+        """Every position at once, each seeing all `lengths` positions of its sequence."""
+        attended = self.attention.bidirectional(*self._queries_keys_values(x), lengths)
+        return self._after_attention(x, attended)
 
     def init_state(
         self, batch: int, *, device: torch.device, dtype: torch.dtype, capacity: int = 0

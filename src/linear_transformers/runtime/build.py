@@ -12,15 +12,20 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 
 from linear_transformers.attention import AttentionFactory
-from linear_transformers.data import SequenceDataModule, SequenceShape
+from linear_transformers.data import DataModule, SequenceShape, Shape, SpeechShape
 from linear_transformers.distributions import ValueDistribution
-from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.models import (
+    AutoregressiveTransformer,
+    BiLstm,
+    SpeechEncoder,
+    Transformer,
+)
 from linear_transformers.runtime.checkpoint import AtomicCheckpoints, RunInCheckpoint
 from linear_transformers.runtime.complaints import first_line
 from linear_transformers.runtime.randomness import StepSeed
 from linear_transformers.runtime.runs import Run
 from linear_transformers.runtime.tracking import Description, Record, Tracker
-from linear_transformers.tasks import SequenceTask
+from linear_transformers.tasks import Task
 
 
 def make(node: DictConfig, **parts: Any) -> Any:
@@ -41,7 +46,7 @@ def make(node: DictConfig, **parts: Any) -> Any:
         raise ValueError(str(error) if ours else f"{name}: {first_line(error)}.") from error
 
 
-def build_data(cfg: DictConfig) -> SequenceDataModule:
+def build_data(cfg: DictConfig) -> DataModule:
     return make(cfg.data)
 
 
@@ -57,39 +62,73 @@ def build_attention(model: DictConfig) -> AttentionFactory:
     return make(model.attention, feature_map=make(model.feature_map))
 
 
+def build_stack(cfg: DictConfig, max_length: int | None) -> Transformer | BiLstm:
+    """The layers of a model for sequences of bounded or unbounded length."""
+    if "attention" not in cfg.model:
+        return make(cfg.model)
+    return make(
+        _without(cfg.model, "feature_map"),
+        attention=build_attention(cfg.model),
+        max_length=max_length,
+    )
+
+
 def build_model(
     cfg: DictConfig, shape: SequenceShape
 ) -> tuple[AutoregressiveTransformer, ValueDistribution]:
-    """The model for sequences of a shape, and the distribution its output parametrises."""
+    """The model for sequences of a shape, and the distribution its output parametrises.
+
+    Raises:
+        ValueError: A part refuses the values it is given, or the layers have no steps.
+    """
     distribution = make(cfg.task.distribution)(shape.num_values)
-    model = make(
-        _without(cfg.model, "feature_map"),
-        attention=build_attention(cfg.model),
-        num_values=shape.num_values,
-        max_length=shape.length,
-        num_parameters=distribution.num_parameters,
+    stack = build_stack(cfg, shape.length)
+    if not isinstance(stack, Transformer):
+        raise ValueError(
+            f"{type(stack).__name__} reads both ways: it is for speech (data=espeak, ...). "
+            "Choose another model."
+        )
+    model = AutoregressiveTransformer(
+        stack, num_values=shape.num_values, num_parameters=distribution.num_parameters
     )
     return model, distribution
 
 
-def build_task(cfg: DictConfig, shape: SequenceShape) -> SequenceTask:
+def build_encoder(cfg: DictConfig, shape: SpeechShape) -> SpeechEncoder:
+    """The model that scores the labels of a shape.
+
+    Raises:
+        ValueError: A part refuses the values it is given.
+    """
+    return make(cfg.task.encoder)(
+        build_stack(cfg, None), num_mels=shape.num_mels, num_labels=len(shape.labels)
+    )
+
+
+def build_task(cfg: DictConfig, shape: Shape) -> Task:
     """The model with its loss, metrics and optimizer.
 
     Raises:
         ValueError: A part refuses the values it is given.
     """
-    model, distribution = build_model(cfg, shape)
+    if isinstance(shape, SpeechShape):
+        model = build_encoder(cfg, shape)
+        parts: dict[str, Any] = {"labels": shape.labels}
+    else:
+        assert isinstance(shape, SequenceShape)
+        model, distribution = build_model(cfg, shape)
+        parts = {"distribution": distribution}
     optimizer = make(cfg.optimizer)
     try:
         optimizer(model.parameters())  # a factory complains only when it is called
     except ValueError as error:
         raise ValueError(f"optimizer: {first_line(error)}.") from error
     return make(
-        _without(cfg.task, "distribution"),
+        _without(cfg.task, "distribution", "encoder"),
         model=model,
-        distribution=distribution,
         optimizer=optimizer,
         scheduler=make(cfg.scheduler),
+        **parts,
     )
 
 
@@ -111,9 +150,7 @@ def build_trackers(cfg: DictConfig, description: Description) -> list[Tracker]:
     return trackers
 
 
-def build_trainer(
-    cfg: DictConfig, run: Run, shape: SequenceShape, trackers: Sequence[Tracker]
-) -> Trainer:
+def build_trainer(cfg: DictConfig, run: Run, shape: Shape, trackers: Sequence[Tracker]) -> Trainer:
     """Lightning's trainer with this run's files, callbacks and loggers."""
     callbacks: list[Callback] = [RunInCheckpoint(cfg, shape, run), StepSeed(cfg.seed)]
     for name, node in cfg.callbacks.items():
@@ -137,9 +174,9 @@ def build_trainer(
     )
 
 
-def _without(node: DictConfig, key: str) -> DictConfig:
-    """The node without a part that code, not `instantiate`, hands on."""
-    return DictConfig({name: value for name, value in node.items() if name != key})
+def _without(node: DictConfig, *keys: str) -> DictConfig:
+    """The node without the parts that code, not `instantiate`, hands on."""
+    return DictConfig({name: value for name, value in node.items() if name not in keys})
 
 
 def checkpoint_path(name: str, runs: Path) -> Path:

@@ -13,7 +13,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io import TorchCheckpointIO
 from omegaconf import DictConfig, OmegaConf
 
-from linear_transformers.data import SequenceShape
+from linear_transformers.data import Shape
 from linear_transformers.runtime.complaints import first_line
 from linear_transformers.runtime.runs import Run
 
@@ -53,7 +53,7 @@ class RunInCheckpoint(Callback):
     """Puts the resolved configuration and the data's shape into each checkpoint, as plain data,
     and lets a run that was moved find its own best checkpoint again."""
 
-    def __init__(self, cfg: DictConfig, shape: SequenceShape, run: Run):
+    def __init__(self, cfg: DictConfig, shape: Shape, run: Run):
         self.config = OmegaConf.to_container(cfg, resolve=True, enum_to_str=True)
         self.shape = shape
         self.run = run
@@ -119,10 +119,18 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 def _is_ours(checkpoint: Any) -> bool:
     match checkpoint:
         case {"config": {"model": dict()}, "shape": dict(shape), "state_dict": dict(weights)}:
-            return all(isinstance(size, int) and size > 0 for size in shape.values()) and all(
+            return all(_is_plain(name, value) for name, value in shape.items()) and all(
                 isinstance(weight, torch.Tensor) for weight in weights.values()
             )
     return False
+
+
+def _is_plain(name: Any, value: Any) -> bool:
+    """Whether a part of a shape is what it must be: labels and their kind are words, all else
+    are sizes."""
+    if name == "labels":
+        return isinstance(value, tuple) and all(isinstance(label, str) for label in value)
+    return isinstance(value, str) if name == "kind" else isinstance(value, int) and value > 0
 
 
 def file_hash(path: Path) -> str:

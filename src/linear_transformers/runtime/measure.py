@@ -11,7 +11,7 @@ from lightning import Callback, LightningModule, Trainer
 from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
-from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.tasks import Task
 
 # Matrix products by which a device's peak is measured: large enough to reach it.
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
@@ -27,7 +27,7 @@ class Performance(Callback):
     """
 
     def __init__(self) -> None:
-        self.tokens = 0
+        self.tokens: int | torch.Tensor = 0
         self.since = 0.0
         self.step = 0
         self.loss: torch.Tensor | None = None
@@ -35,9 +35,8 @@ class Performance(Callback):
         self.peak_flops = 1.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        model = pl_module.model
-        assert isinstance(model, AutoregressiveTransformer)
-        self.flops_per_token = training_flops_per_token(model)
+        assert isinstance(pl_module, Task)
+        self.flops_per_token = training_flops_per_token(pl_module.model)
         self.peak_flops = peak_flops(pl_module.device, str(trainer.precision))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -55,17 +54,18 @@ class Performance(Callback):
         trainer: Trainer,
         pl_module: LightningModule,
         outputs: Any,
-        batch: torch.Tensor,
+        batch: Any,
         batch_idx: int,
     ) -> None:
-        self.tokens += batch.numel() * trainer.world_size
+        assert isinstance(pl_module, Task)
+        self.tokens += pl_module.positions_in(batch) * trainer.world_size
         self.loss = outputs["loss"]
         # With accumulated gradients most batches are no step.
         if trainer.global_step == self.step or not self._due(trainer, trainer.global_step):
             return
         self._check_loss(trainer)  # waits for the device: the time below is honest
         seconds = time.perf_counter() - self.since
-        rate = self.tokens / seconds
+        rate = float(self.tokens) / seconds
         flops = rate * self.flops_per_token / trainer.world_size
         figures = {
             "perf/tokens_per_second": rate,
@@ -108,15 +108,17 @@ class Performance(Callback):
         )
 
 
-def training_flops_per_token(model: AutoregressiveTransformer) -> float:
+def training_flops_per_token(model: Any) -> float:
     """Floating-point operations of matrix products, forward and backward, over a sequence of
-    full length; what is recomputed to save memory does not count."""
+    usual length; what is recomputed to save memory does not count."""
     model = copy.deepcopy(model).to("meta")  # shapes alone: nothing is computed
-    model.activation_checkpointing = False
-    tokens = torch.zeros(1, model.max_length, dtype=torch.long, device="meta")
+    model.stack.activation_checkpointing = False
+    example = model.example()
     with torch.autograd.set_detect_anomaly(False), FlopCounterMode(display=False) as counter:
-        model(tokens).sum().backward()
-    return counter.get_total_flops() / model.max_length
+        outputs = model(*example)
+        scores = outputs[0] if isinstance(outputs, tuple) else outputs
+        scores.sum().backward()
+    return counter.get_total_flops() / example[0].shape[1]
 
 
 def peak_flops(device: torch.device, precision: str) -> float:

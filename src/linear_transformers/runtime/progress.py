@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from linear_transformers.tasks import SequenceTask
+from linear_transformers.tasks import Task
 
 
 class Progress(Callback):
@@ -80,7 +80,7 @@ def _total_steps(trainer: Trainer) -> float:
 def _figures(trainer: Trainer) -> str:
     """`train 2.31  val 2.20  bits/dim`, of what has been logged so far."""
     task = trainer.lightning_module
-    assert isinstance(task, SequenceTask)
+    assert isinstance(task, Task)
     shown = [
         f"{stage} {trainer.callback_metrics[f'{stage}/{task.figure}']:.3f}"
         for stage in ("train", "val")

@@ -82,7 +82,7 @@ def _draw(
     cfg: DictConfig, trained: Trained, sampler: Sampler, prompts: Prompts, folder: SampleFolder
 ) -> None:
     """Make the images that are missing, and write each batch as it is finished."""
-    attention = trained.model.blocks[0].attention
+    attention = trained.model.stack.attention
     folder.record |= {
         "checkpoint": str(trained.path),
         "attention": type(attention).__name__,

@@ -22,6 +22,19 @@ class Paths:
 
 
 @dataclass
+class Proposed:
+    """What a data set proposes to transformers; other models have sizes of their own."""
+
+    num_layers: int
+    num_heads: int
+    model_dim: int
+    dropout: float
+    positions: str
+    norm: str
+    causal: bool
+
+
+@dataclass
 class TrainJob:
     """`train.py`: conf/train.yaml."""
 
@@ -35,6 +48,7 @@ class TrainJob:
     compile: bool
     matmul_precision: str
     paths: Paths
+    transformer: Proposed
     model: Node
     data: Node
     task: Node
@@ -76,6 +90,29 @@ class SampleJob:
     data_root: Optional[str]
     paths: Paths
     logger: dict[str, Node]
+
+
+@dataclass
+class TranscribeJob:
+    """`transcribe.py`: conf/transcribe.yaml."""
+
+    ckpt: str
+    audio: str
+    weights: Optional[str]
+    device: str
+    format: str
+    out: Optional[str]
+    beam: Optional[int]
+    lm: Optional[str]
+    lm_order: int
+    lm_weight: float
+    lm_bonus: float
+    window: float
+    overlap: float
+    batch: int
+    stream: bool
+    piece: float
+    paths: Paths
 
 
 @dataclass
@@ -158,6 +195,13 @@ class Dpfp(Factory):
 
 
 @dataclass
+class BiLstm(Target):
+    num_layers: int = 3
+    hidden_dim: int = 320
+    dropout: float = 0.1
+
+
+@dataclass
 class Transformer(Target):
     attention: Node = MISSING
     feature_map: Optional[Node] = None
@@ -169,6 +213,7 @@ class Transformer(Target):
     positions: str = "concatenated"
     norm: str = "post"
     activation: str = "relu"
+    causal: bool = True
     activation_checkpointing: bool = False
 
 
@@ -181,6 +226,22 @@ class LogisticMixture(Factory):
 @dataclass
 class SequenceTask(Target):
     distribution: Node = MISSING
+
+
+@dataclass
+class SpeechEncoder(Factory):
+    subsampling: int = 4
+    lookahead: int = 0
+    normalization: str = "corpus"
+    time_masks: int = 0
+    time_mask_frames: int = 0
+    mel_masks: int = 0
+    mel_mask_bands: int = 0
+
+
+@dataclass
+class SpeechTask(Target):
+    encoder: Node = MISSING
 
 
 @dataclass
@@ -211,6 +272,46 @@ class ArrayImages(Images):
     path: str = ""
     val_size: int = 1
     num_levels: int = 256
+
+
+@dataclass
+class Speech(Target):
+    root: str = "data"
+    batch_frames: int = 8000
+    labels: str = "phones"
+    sample_rate: int = 16000
+    num_mels: int = 40
+    speeds: list[float] = field(default_factory=lambda: [1.0])
+    max_seconds: float = 24.0
+    convert: bool = True
+    seed: int = 0
+
+
+@dataclass
+class EspeakSpeech(Speech):
+    num_train: int = 1500
+    num_val: int = 150
+    num_test: int = 200
+    corpus_seed: int = 0
+
+
+@dataclass
+class ManifestSpeech(Speech):
+    train: str = ""
+    val: Optional[str] = None
+    test: str = ""
+    lexicon: Optional[str] = None
+    val_share: float = 0.1
+    validate: bool = False
+
+
+@dataclass
+class LibriSpeech(Speech):
+    train: str = "train-clean-100"
+    val: str = "dev-clean"
+    test: str = "test-clean"
+    lexicon: Optional[str] = None
+    download: bool = False
 
 
 @dataclass
@@ -245,7 +346,7 @@ class StepDown(Factory):
 
 @dataclass
 class OnPlateau(Factory):
-    monitor: str = "val/bits_per_dim"
+    monitor: Optional[str] = None
     factor: float = 0.5
     patience: int = 3
 
@@ -339,7 +440,9 @@ PACKAGE = "linear_transformers"
 LIGHTNING = "lightning.pytorch"
 
 TARGETS: dict[str, type] = {
-    f"{PACKAGE}.models.AutoregressiveTransformer": Transformer,
+    f"{PACKAGE}.models.Transformer": Transformer,
+    f"{PACKAGE}.models.BiLstm": BiLstm,
+    f"{PACKAGE}.models.SpeechEncoder": SpeechEncoder,
     f"{PACKAGE}.attention.LinearAttention": LinearAttention,
     f"{PACKAGE}.attention.SoftmaxAttention": SoftmaxAttention,
     f"{PACKAGE}.attention.AdditiveAttention": AdditiveAttention,
@@ -362,6 +465,7 @@ TARGETS: dict[str, type] = {
     f"{PACKAGE}.distributions.Categorical": Factory,
     f"{PACKAGE}.tasks.ImageGeneration": SequenceTask,
     f"{PACKAGE}.tasks.Copying": SequenceTask,
+    f"{PACKAGE}.tasks.SpeechRecognition": SpeechTask,
     f"{PACKAGE}.tasks.schedules.constant": Factory,
     f"{PACKAGE}.tasks.schedules.warmup_cosine": WarmupCosine,
     f"{PACKAGE}.tasks.schedules.step_down": StepDown,
@@ -370,6 +474,9 @@ TARGETS: dict[str, type] = {
     f"{PACKAGE}.data.Digits": Images,
     f"{PACKAGE}.data.TorchvisionImages": TorchvisionImages,
     f"{PACKAGE}.data.ArrayImages": ArrayImages,
+    f"{PACKAGE}.data.EspeakSpeech": EspeakSpeech,
+    f"{PACKAGE}.data.ManifestSpeech": ManifestSpeech,
+    f"{PACKAGE}.data.LibriSpeech": LibriSpeech,
     f"{PACKAGE}.runtime.measure.Performance": Target,
     f"{PACKAGE}.runtime.progress.Progress": Target,
     f"{PACKAGE}.runtime.redraw.RedrawFeatures": RedrawFeatures,

@@ -1,6 +1,8 @@
 """A model out of a checkpoint, ready to run."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,10 +10,10 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from linear_transformers.data import ImageShape
+from linear_transformers.data import ImageShape, SpeechShape
 from linear_transformers.distributions import ValueDistribution
-from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.runtime.build import build_model
+from linear_transformers.models import AutoregressiveTransformer, SpeechEncoder
+from linear_transformers.runtime.build import build_encoder, build_model
 from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.schema import Trained as TrainedConfig
 from linear_transformers.runtime.validation import validated
@@ -65,21 +67,63 @@ def load_trained(
         raise ValueError(f"{path} is no model of images: sample.py makes nothing else.")
     shape = ImageShape(**checkpoint["shape"])
     state = _weights(checkpoint, path, weights)
+    with _rebuilding(path):
+        config = _config(checkpoint)
+        model, distribution = build_model(config, shape)
+        model.load_state_dict(state)
+    model = _in_precision(model.to(_device(device)), getattr(torch, precision)).eval()
+    return Trained(path, checkpoint["config"], config, shape, model, distribution)
+
+
+@dataclass
+class Recogniser:
+    """A speech model and what made it; see `Trained`.
+
+    Attributes:
+        shape: Of recordings, and what its labels mean.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    shape: SpeechShape
+    model: SpeechEncoder
+
+
+def load_recogniser(path: Path, *, device: str = "auto", weights: str | None = None) -> Recogniser:
+    """Rebuild the speech model that a checkpoint holds. See `load_trained`.
+
+    Raises:
+        ValueError: The checkpoint is missing, damaged or something else, or there is no
+            such device or average.
+    """
+    checkpoint = load_checkpoint(path)
+    if checkpoint["shape"].keys() != set(SpeechShape._fields):
+        raise ValueError(f"{path} is no model of speech: transcribe.py has no use for others.")
+    state = _weights(checkpoint, path, weights)
+    with _rebuilding(path):
+        shape = SpeechShape(**checkpoint["shape"])
+        model = build_encoder(_config(checkpoint), shape)
+        model.load_state_dict(state)
+    return Recogniser(path, checkpoint["config"], shape, model.to(_device(device)).eval())
+
+
+def _config(checkpoint: dict[str, Any]) -> DictConfig:
+    """What a checkpoint's model is rebuilt from, checked like a typed config."""
     config = checkpoint["config"]
     if "${" in json.dumps(config):  # data, never expressions to evaluate here
-        raise ValueError(f"The config in {path} holds an interpolation: it was tampered with.")
+        raise ValueError("its config holds an interpolation: it was tampered with.")
+    parts = {key: config.get(key) for key in ("model", "task", "data")}
+    return validated(DictConfig(parts), TrainedConfig)
+
+
+@contextmanager
+def _rebuilding(path: Path) -> Iterator[None]:
     try:
-        model_config = validated(
-            DictConfig({key: config.get(key) for key in ("model", "task", "data")}), TrainedConfig
-        )
-        model, distribution = build_model(model_config, shape)
-        model.load_state_dict(state)
-    except (ValueError, RuntimeError) as error:
+        yield
+    except (ValueError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
         ) from error
-    model = _in_precision(model.to(_device(device)), getattr(torch, precision)).eval()
-    return Trained(path, config, model_config, shape, model, distribution)
 
 
 def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
@@ -101,7 +145,7 @@ def _in_precision(
     model.to(dtype)
     if dtype.itemsize < 4:
         # Means in bfloat16 are coarser than the gap between 256 levels.
-        model.norm.float()
+        model.stack.norm.float()
         model.head.float()
     return model
 

@@ -13,7 +13,7 @@ from lightning import Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
-from linear_transformers.data import SequenceDataModule
+from linear_transformers.data import DataModule, SpeechDataModule
 from linear_transformers.runtime.build import (
     build_data,
     build_task,
@@ -31,7 +31,7 @@ from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, started
 from linear_transformers.runtime.tracking.record import summary
 from linear_transformers.runtime.validation import plain
-from linear_transformers.tasks import ImageGeneration, SequenceTask
+from linear_transformers.tasks import ImageGeneration, Task
 
 # What a continued run may change: the model computes the same function of its weights.
 FREE_TO_CHANGE = {
@@ -68,10 +68,11 @@ def train(cfg: DictConfig) -> Outcome:
         if trainer.is_global_zero:
             data.prepare_data()
             data.check_sizes(trainer.world_size)
+        notes = _fit_to_each_other(data, task)
         open_run(run, cfg)
         with started(trackers if trainer.is_global_zero else ()) as lines:
             if trainer.is_global_zero:
-                _announce(run, data, task, trainer, lines)
+                _announce(run, data, task, trainer, [*lines, *notes])
             return _run(cfg, run, data, task, trainer, resume)
     except MisconfigurationException as error:
         raise ValueError(f"Trainer: {first_line(error)}.") from error
@@ -82,8 +83,8 @@ def train(cfg: DictConfig) -> Outcome:
 def _run(
     cfg: DictConfig,
     run: Run,
-    data: SequenceDataModule,
-    task: SequenceTask,
+    data: DataModule,
+    task: Task,
     trainer: Trainer,
     resume: Path | None,
 ) -> Outcome:
@@ -109,9 +110,7 @@ def _run(
     return Outcome(figure, {"run": run.path.name, **summary(run.metrics)} if first else {})
 
 
-def _fit(
-    trainer: Trainer, run: Run, data: SequenceDataModule, task: SequenceTask, resume: Path | None
-) -> None:
+def _fit(trainer: Trainer, run: Run, data: DataModule, task: Task, resume: Path | None) -> None:
     """Train. A run that is stopped from outside says how it goes on, and exits as stopped."""
     try:
         trainer.fit(task, data, ckpt_path=str(resume) if resume else None)
@@ -137,7 +136,7 @@ def _check(cfg: DictConfig) -> None:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
 
 
-def _resumable(cfg: DictConfig, data: SequenceDataModule, task: SequenceTask) -> Path:
+def _resumable(cfg: DictConfig, data: DataModule, task: Task) -> Path:
     """The checkpoint to continue from, once it is known to be of the same model and images."""
     runs = Path(cfg.paths.runs)
     path = Path(cfg.ckpt_path)
@@ -172,21 +171,29 @@ def _flat(node: Any, path: str) -> dict[str, Any]:
     return {k: v for key in node for k, v in _flat(node[key], f"{path}.{key}").items()}
 
 
-def _announce(
-    run: Run, data: SequenceDataModule, task: SequenceTask, trainer: Trainer, watch: list[str]
-) -> None:
-    attention = task.model.blocks[0].attention
+def _fit_to_each_other(data: DataModule, task: Task) -> list[str]:
+    """What a model takes over from its data, and data leave out for a model; in lines."""
+    if not isinstance(data, SpeechDataModule):
+        return []
+    mean, deviation = (torch.from_numpy(x) for x in data.statistics())
+    task.model.normalization.adopt(mean, deviation)
+    left_out = data.leave_out_unspeakable(task.model.num_outputs)
+    return [f"note     {left_out}"] if left_out else []
+
+
+def _announce(run: Run, data: DataModule, task: Task, trainer: Trainer, watch: list[str]) -> None:
+    stack = task.model.stack
     parameters = sum(p.numel() for p in task.parameters())
     lines = [
         f"data     {data.shape.description}",
-        f"model    {len(task.model.blocks)} layers of {type(attention).__name__}, "
-        f"{parameters / 1e6:.2f} M parameters, kernel: {attention.kernel}",
+        f"model    {stack.description}, {parameters / 1e6:.2f} M parameters, "
+        f"kernel: {stack.kernel}",
         f"device   {trainer.world_size} x {trainer.strategy.root_device.type}, "
         f"{torch.get_num_threads()} threads, precision {trainer.precision}",
         f"run      {shown(run.path)}",
         *watch,
     ]
-    if not attention.exactly_causal:
+    if stack.causal and not stack.attention.exactly_causal:
         lines.append("caution  later values change earlier outputs: its figures are no likelihood")
     print("\n".join(lines), flush=True)
 

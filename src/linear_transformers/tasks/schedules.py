@@ -58,10 +58,11 @@ def on_plateau(
     optimizer: Optimizer,
     total_steps: int | float,
     *,
-    monitor: str,
+    monitor: str | None = None,
     factor: float = 0.5,
     patience: int = 3,
 ) -> Schedule:
-    """Multiply the rate by `factor` when `monitor` has not fallen for `patience` validations."""
+    """Multiply the rate by `factor` when `monitor` has not fallen for `patience` validations;
+    None is the task's own figure."""
     scheduler = ReduceLROnPlateau(optimizer, factor=factor, patience=patience)
     return {"scheduler": scheduler, "monitor": monitor}

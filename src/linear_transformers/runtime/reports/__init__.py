@@ -4,18 +4,20 @@ from collections.abc import Callable
 
 from lightning import Trainer
 
-from linear_transformers.data import SequenceDataModule
+from linear_transformers.data import DataModule
 from linear_transformers.runtime.reports.copies import report_copies
 from linear_transformers.runtime.reports.images import report_images
+from linear_transformers.runtime.reports.speech import report_speech
 from linear_transformers.runtime.runs import Run
-from linear_transformers.tasks import Copying, ImageGeneration, SequenceTask
+from linear_transformers.tasks import Copying, ImageGeneration, SpeechRecognition, Task
 
 # Prints and records; gives the lines that say where to look.
-Report = Callable[[Run, SequenceDataModule, SequenceTask, Trainer], list[str]]
+Report = Callable[[Run, DataModule, Task, Trainer], list[str]]
 
-REPORTS: dict[type[SequenceTask], Report] = {
+REPORTS: dict[type[Task], Report] = {
     ImageGeneration: report_images,
     Copying: report_copies,
+    SpeechRecognition: report_speech,
 }
 
 __all__ = ["REPORTS", "Report"]

@@ -3,22 +3,20 @@
 import torch
 from lightning import Trainer
 
-from linear_transformers.data import Copies, SequenceDataModule
+from linear_transformers.data import Copies, DataModule
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.runtime.reports.costs import report_costs
 from linear_transformers.runtime.runs import Run
 from linear_transformers.runtime.showing import trackers_of
 from linear_transformers.runtime.tables import print_table
-from linear_transformers.tasks import Copying, SequenceTask
+from linear_transformers.tasks import Copying, Task
 
 NUM_WORDS = 256  # copied in recurrent mode
 NUM_SHOWN = 8
 WIDEST = 48  # symbols of a word that are printed
 
 
-def report_copies(
-    run: Run, data: SequenceDataModule, task: SequenceTask, trainer: Trainer
-) -> list[str]:
+def report_copies(run: Run, data: DataModule, task: Task, trainer: Trainer) -> list[str]:
     """Copy test words on the model's own, one symbol after the other, and print some of them."""
     assert isinstance(data, Copies)
     assert isinstance(task, Copying)

@@ -67,7 +67,7 @@ def _state(task: SequenceTask) -> list[Row]:
     return [
         {
             "length": length,
-            "bytes": sum(block.attention.state_bytes(length) for block in task.model.blocks),
+            "bytes": task.model.stack.state_bytes(length),
         }
         for length in STATE_LENGTHS
     ]

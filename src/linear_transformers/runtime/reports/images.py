@@ -4,7 +4,7 @@ from pathlib import Path
 
 from lightning import Trainer
 
-from linear_transformers.data import ImageDataModule, SequenceDataModule
+from linear_transformers.data import DataModule, ImageDataModule
 from linear_transformers.data.baselines import baselines
 from linear_transformers.data.masks import mask_of
 from linear_transformers.runtime.drawing import Prompts
@@ -13,14 +13,12 @@ from linear_transformers.runtime.reports.costs import report_costs
 from linear_transformers.runtime.runs import Run, claim_folder
 from linear_transformers.runtime.showing import draw_grid, trackers_of
 from linear_transformers.runtime.tables import print_table
-from linear_transformers.tasks import ImageGeneration, SequenceTask
+from linear_transformers.tasks import ImageGeneration, Task
 
 NUM_SAMPLES = 8
 
 
-def report_images(
-    run: Run, data: SequenceDataModule, task: SequenceTask, trainer: Trainer
-) -> list[str]:
+def report_images(run: Run, data: DataModule, task: Task, trainer: Trainer) -> list[str]:
     """Complete test images, record what the figure is to be measured against, print it all."""
     assert isinstance(data, ImageDataModule)
     assert isinstance(task, ImageGeneration)
@@ -32,7 +30,7 @@ def report_images(
     figure = trainer.callback_metrics["test/bits_per_dim"]
     print_table(
         "test bits/dim",
-        ("this model", f"{figure:.3f}", type(task.model.blocks[0].attention).__name__),
+        ("this model", f"{figure:.3f}", type(task.model.stack.attention).__name__),
         ("histogram", f"{tables.histogram:.3f}", "each position on its own"),
         ("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel"),
     )

@@ -52,7 +52,12 @@ def summary(path: Path) -> dict[str, Any]:
         return [row[name] for row in rows if name in row]
 
     figures: dict[str, Any] = {}
-    for metric, best in (("bits_per_dim", min), ("loss", min), ("accuracy", max)):
+    for metric, best in (
+        ("phone_error_rate", min),
+        ("bits_per_dim", min),
+        ("loss", min),
+        ("accuracy", max),
+    ):
         if values := every(f"val/{metric}"):
             figures[f"val_{metric}"] = round(best(values), 4)
         if values := every(f"test/{metric}"):

@@ -1,0 +1,22 @@
+"""Connectionist temporal classification: Graves et al. (2006). The loss, decoding, alignment, and
+how a decoded sequence differs from the true one. Label 0 is the blank, everywhere."""
+
+from linear_transformers.ctc.align import Span, align
+from linear_transformers.ctc.beam import beam_search
+from linear_transformers.ctc.edits import Edits, edits
+from linear_transformers.ctc.greedy import collapse, greedy
+from linear_transformers.ctc.loss import ctc_loss, frames_needed
+from linear_transformers.ctc.ngram import NGram
+
+__all__ = [
+    "Edits",
+    "NGram",
+    "Span",
+    "align",
+    "beam_search",
+    "collapse",
+    "ctc_loss",
+    "edits",
+    "frames_needed",
+    "greedy",
+]

@@ -1,0 +1,37 @@
+"""The negative log-likelihood of labels whose places in time nobody knows."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.shapes import Labels, Lengths, PerSequence
+
+
+def frames_needed(labels: Sequence[int]) -> int:
+    """The fewest frames that can spell labels: one each, and a blank between two of a kind."""
+    return len(labels) + sum(a == b for a, b in pairwise(labels))
+
+
+def ctc_loss(
+    scores: Float[Tensor, "b t p"], lengths: Lengths, labels: Labels, label_lengths: Lengths
+) -> PerSequence:
+    """Nats of each utterance.
+
+    Args:
+        scores: Of each label at each frame; they need not be normalised.
+        lengths: Frames of each utterance.
+        labels: 1 to p - 1, padded with 0.
+        label_lengths: Labels of each utterance.
+
+    Returns:
+        Infinite where there are fewer frames than `frames_needed`: to be kept out beforehand.
+    """
+    log_probs = (
+        scores.float().log_softmax(-1) if scores.dtype.itemsize < 4 else scores.log_softmax(-1)
+    )
+    return F.ctc_loss(
+        log_probs.transpose(0, 1), labels, lengths, label_lengths, blank=0, reduction="none"
+    )

@@ -1,0 +1,21 @@
+"""Recordings and what is said in them: read, checked, turned into log-mel features and batches."""
+
+from linear_transformers.data.speech.audio import Waveform, read_audio, recordings_in
+from linear_transformers.data.speech.base import SpeechDataModule
+from linear_transformers.data.speech.espeak import EspeakSpeech
+from linear_transformers.data.speech.features import log_mel
+from linear_transformers.data.speech.labels import SpeechShape
+from linear_transformers.data.speech.librispeech import LibriSpeech
+from linear_transformers.data.speech.manifests import ManifestSpeech
+
+__all__ = [
+    "EspeakSpeech",
+    "LibriSpeech",
+    "ManifestSpeech",
+    "SpeechDataModule",
+    "SpeechShape",
+    "Waveform",
+    "log_mel",
+    "read_audio",
+    "recordings_in",
+]

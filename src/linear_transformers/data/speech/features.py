@@ -1,0 +1,54 @@
+"""Log-mel filterbanks: what speech models see of a recording."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torchaudio.compliance.kaldi import fbank
+from torchaudio.functional import resample
+
+from linear_transformers.data.speech.audio import Waveform
+
+WINDOW_MS, SHIFT_MS = 25, 10  # Kaldi's, and everybody's
+Faster = Float[Tensor, "faster"]
+
+
+def log_mel(waveform: Waveform, *, sample_rate: int, num_mels: int) -> Float[Tensor, "t f"]:
+    """Kaldi's log energies of mel bands, without dither: a frame of 25 ms every 10 ms.
+
+    A frame is a function of its own samples only, so features of a stream are those of the
+    whole. Samples that do not fill a frame are left out.
+    """
+    if len(waveform) < window_samples(sample_rate):
+        return torch.zeros(0, num_mels)
+    return fbank(
+        # In the range of 16-bit integers, as Kaldi reads them: its floor of energies is 1.
+        waveform.unsqueeze(0) * 2**15,
+        sample_frequency=sample_rate,
+        frame_length=WINDOW_MS,
+        frame_shift=SHIFT_MS,
+        num_mel_bins=num_mels,
+        dither=0.0,
+    )
+
+
+def window_samples(sample_rate: int) -> int:
+    """Samples of one frame."""
+    return sample_rate * WINDOW_MS // 1000
+
+
+def shift_samples(sample_rate: int) -> int:
+    """Samples from one frame to the next."""
+    return sample_rate * SHIFT_MS // 1000
+
+
+def num_frames(num_samples: int, sample_rate: int) -> int:
+    """Frames of a recording."""
+    left = num_samples - window_samples(sample_rate)
+    return 0 if left < 0 else left // shift_samples(sample_rate) + 1
+
+
+def at_speed(waveform: Waveform, speed: float, sample_rate: int) -> Faster:
+    """Played faster or slower, pitch and all: speed perturbation (Ko et al., 2015)."""
+    if speed == 1.0:
+        return waveform
+    return resample(waveform, round(speed * sample_rate), sample_rate)

@@ -1,0 +1,78 @@
+"""What is recognised: phones, or the characters of a text."""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+# ARPAbet as CMUdict has it, without stress.
+PHONES = (
+    "AA", "AE", "AH", "AO", "AW", "AY", "B", "CH", "D", "DH", "EH", "ER", "EY", "F", "G", "HH",
+    "IH", "IY", "JH", "K", "L", "M", "N", "NG", "OW", "OY", "P", "R", "S", "SH", "T", "TH", "UH",
+    "UW", "V", "W", "Y", "Z", "ZH",
+)  # fmt: skip
+KINDS = ("phones", "characters")
+
+
+class SpeechShape(NamedTuple):
+    """What a model must know of its recordings and labels; saved with it.
+
+    Attributes:
+        num_mels: Bands.
+        sample_rate: Hz.
+        kind: `phones` or `characters`: how a transcript becomes labels.
+        labels: What labels 1, 2, ... mean; 0 is the blank.
+    """
+
+    num_mels: int
+    sample_rate: int
+    kind: str
+    labels: tuple[str, ...]
+
+    @property
+    def description(self) -> str:
+        return f"{len(self.labels)} {self.kind}, {self.num_mels} mel bands at {self.sample_rate} Hz"
+
+    def encode(self, units: Sequence[str]) -> list[int]:
+        """Labels of phones or characters.
+
+        Raises:
+            ValueError: One is not in the set.
+        """
+        numbers = {unit: i for i, unit in enumerate(self.labels, start=1)}
+        unknown = sorted({unit for unit in units if unit not in numbers})
+        if unknown:
+            raise ValueError(
+                f"{', '.join(map(repr, unknown[:5]))} is not among the {len(self.labels)} "
+                f"{self.kind} of this model."
+            )
+        return [numbers[unit] for unit in units]
+
+    def decode(self, labels: Sequence[int]) -> str:
+        """Labels as one reads them."""
+        return (" " if self.kind == "phones" else "").join(self.labels[i - 1] for i in labels)
+
+
+def units_of(transcript: str | Sequence[str], kind: str) -> tuple[str, ...]:
+    """A transcript as phones or characters, in one form whatever form it came in.
+
+    Phones lose their stress and case; texts are composed (Unicode's NFC: an e and an accent are
+    one letter), in capitals, and of letters, digits, apostrophes and single spaces.
+    """
+    if kind == "phones":
+        parts = transcript.split() if isinstance(transcript, str) else transcript
+        return tuple(re.sub(r"\d$", "", unicodedata.normalize("NFC", p).upper()) for p in parts)
+    text = transcript if isinstance(transcript, str) else " ".join(transcript)
+    text = (
+        unicodedata.normalize("NFC", text).upper().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    )
+    kept = "".join(c if c == "'" or unicodedata.category(c)[0] in "LMN" else " " for c in text)
+    return tuple(" ".join(kept.split()))
+
+
+def labels_of(transcripts: Iterable[Sequence[str]], kind: str) -> tuple[str, ...]:
+    """The label set of a corpus: CMUdict's phones if it has no others, else all that occur."""
+    found = {unit for units in transcripts for unit in units}
+    if kind == "phones" and found <= set(PHONES):
+        return PHONES
+    return tuple(sorted(found))

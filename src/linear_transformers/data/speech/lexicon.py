@@ -1,0 +1,62 @@
+"""Pronunciations of words, as CMUdict writes them down."""
+
+import lzma
+import re
+from pathlib import Path
+
+from linear_transformers.data.speech.labels import units_of
+
+
+class Lexicon:
+    """Looks up the phones of a text, word by word.
+
+    A word's first pronunciation counts. A word that is not listed is taken apart at hyphens,
+    then without its possessive 's; one that is still unknown makes the whole text
+    unpronounceable, so that no utterance is trained on phones that are guessed.
+
+    Args:
+        path: A file in the format of CMUdict: `word PH0 NE1 S # comment`, variants as
+            `word(2)`; plain, or packed as .xz.
+
+    Raises:
+        ValueError: The file is missing or lists nothing.
+    """
+
+    def __init__(self, path: Path):
+        if not path.is_file():
+            raise ValueError(f"The lexicon {path} does not exist: a file like cmudict.dict.")
+        opened = lzma.open if path.suffix == ".xz" else open
+        self.words: dict[str, tuple[str, ...]] = {}
+        with opened(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                word, *phones = line.split("#")[0].split() or [";;;"]
+                if not word.startswith(";;;") and not re.search(r"\(\d+\)$", word) and phones:
+                    self.words.setdefault(word.upper(), units_of(phones, "phones"))
+        if not self.words:
+            raise ValueError(f"The lexicon {path} lists no words: each line is WORD PH ON ES.")
+
+    def __call__(self, text: str) -> tuple[str, ...]:
+        """The phones of a text.
+
+        Raises:
+            ValueError: A word is unknown.
+        """
+        words = "".join(units_of(text.replace("-", " "), "characters")).split()
+        return tuple(phone for word in words for phone in self._word(word))
+
+    def _word(self, word: str) -> tuple[str, ...]:
+        bare = word.strip("'")
+        for known in (word, bare):
+            if known in self.words:
+                return self.words[known]
+        if bare.endswith("'S") and bare[:-2] in self.words:
+            stem = self.words[bare[:-2]]
+            return (*stem, *_possessive(stem[-1]))
+        raise ValueError(f"the lexicon does not list {word!r}.")
+
+
+def _possessive(last: str) -> tuple[str, ...]:
+    """How 's is said after a phone."""
+    if last in ("S", "Z", "SH", "ZH", "CH", "JH"):
+        return ("IH", "Z")
+    return ("S",) if last in ("P", "T", "K", "F", "TH") else ("Z",)

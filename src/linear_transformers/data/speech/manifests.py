@@ -1,0 +1,105 @@
+"""Any corpus, as a manifest of each split."""
+
+from pathlib import Path
+from typing import Any
+
+from linear_transformers.data.speech.audio import read_audio
+from linear_transformers.data.speech.base import SPLITS, SpeechDataModule
+from linear_transformers.data.speech.lexicon import Lexicon
+from linear_transformers.data.speech.manifest import Utterance, read_manifest
+
+
+class ManifestSpeech(SpeechDataModule):
+    """Recordings listed in JSON lines: see `manifest`.
+
+    Args:
+        root: See `SpeechDataModule`.
+        train: The manifest of what is trained on.
+        val: Of what is validated on; None takes speakers out of `train`.
+        test: Of what is tested on.
+        lexicon: Pronunciations, for lines that have a text and no phones.
+        val_share: Of the speakers in `train`, where `val` is None.
+        validate: Read every recording of every manifest first, and report all faults.
+        options: See `SpeechDataModule`.
+
+    Raises:
+        ValueError: See `SpeechDataModule` and `Lexicon`.
+    """
+
+    def __init__(
+        self,
+        root: str,
+        *,
+        train: str,
+        val: str | None,
+        test: str,
+        lexicon: str | None = None,
+        val_share: float = 0.1,
+        validate: bool = False,
+        **options: Any,
+    ):
+        super().__init__(root, **options)
+        if not 0 < val_share < 1:
+            raise ValueError(f"data.val_share={val_share} was asked for; it is between 0 and 1.")
+        self.paths = {"train": Path(train), "val": Path(val) if val else None, "test": Path(test)}
+        self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
+        self.val_share = val_share
+        self.validate = validate
+
+    def prepare_data(self) -> None:
+        """Look for faults, if that was asked for.
+
+        Raises:
+            ValueError: There are some; it lists every one.
+        """
+        if self.validate:
+            faults = [fault for path in self._manifests() for fault in self.faults(path)]
+            if faults:
+                found = "\n".join(faults)
+                raise ValueError(f"{len(faults)} faults in the data:\n{found}")
+
+    def read(self, split: str) -> list[Utterance]:
+        path = self.paths[split]
+        if path is not None and self.paths["val"] is not None:
+            return self._lines(path)
+        if split == "test":
+            assert path is not None
+            return self._lines(path)
+        assert self.paths["train"] is not None
+        chosen = self._lines(self.paths["train"])
+        held = _held_out(chosen, self.val_share)
+        return [u for u in chosen if ((u.speaker or u.audio.name) in held) == (split == "val")]
+
+    def faults(self, path: Path) -> list[str]:
+        """Everything that is wrong with a manifest and its recordings, a line each."""
+        found = []
+        for line in read_manifest(path, self.kind, self.lexicon):
+            if isinstance(line, str):
+                found.append(line)
+                continue
+            try:
+                read_audio(
+                    line.audio, self.options.sample_rate, duration=line.duration,
+                    convert=self.options.convert,
+                )  # fmt: skip
+            except ValueError as error:
+                found.append(f"{line.place}: {error}")
+        return found
+
+    def _manifests(self) -> list[Path]:
+        return [path for split in SPLITS if (path := self.paths[split]) is not None]
+
+    def _lines(self, path: Path) -> list[Utterance]:
+        lines = list(read_manifest(path, self.kind, self.lexicon))
+        faults = [line for line in lines if isinstance(line, str)]
+        if faults:
+            more = f" ({len(faults) - 1} more: data.validate=true lists them)" if faults[1:] else ""
+            raise ValueError(f"{faults[0]}{more}")
+        return [line for line in lines if isinstance(line, Utterance)]
+
+
+def _held_out(utterances: list[Utterance], share: float) -> set[str]:
+    """Speakers, or recordings where nobody says who speaks, at equal distances in their order."""
+    speakers = sorted({u.speaker or u.audio.name for u in utterances})
+    every = max(2, round(1 / share))
+    return set(speakers[every // 2 :: every] or speakers[-1:])

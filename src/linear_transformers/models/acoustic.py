@@ -1,0 +1,141 @@
+"""What stands between a recording's log-mel features and an encoder's stack."""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from linear_transformers.shapes import Features, Lengths, PerBand
+
+NORMALIZATIONS = ("corpus", "utterance", "none")
+SUBSAMPLINGS = (1, 2, 4)
+
+
+def within(lengths: Lengths, length: int) -> Bool[Tensor, "b t 1"]:
+    """Which positions of a padded batch there are."""
+    return (torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(-1)
+
+
+class Normalization(nn.Module):
+    """Every band to mean 0 and variance 1: over the training corpus or over each utterance.
+
+    Args:
+        kind: `corpus` (its statistics are buffers, saved with the weights), `utterance` or
+            `none`.
+        num_mels: f.
+
+    Raises:
+        ValueError: An unknown `kind`.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, kind: str, num_mels: int):
+        super().__init__()
+        if kind not in NORMALIZATIONS:
+            raise ValueError(
+                f"normalization={kind} is unknown. Choose one of {list(NORMALIZATIONS)}."
+            )
+        self.kind = kind
+        self.register_buffer("mean", torch.zeros(num_mels))
+        self.register_buffer("deviation", torch.ones(num_mels))
+
+    def adopt(self, mean: PerBand, deviation: PerBand) -> None:
+        """Take over the training corpus' statistics; other kinds need none."""
+        self.mean.copy_(mean)
+        self.deviation.copy_(deviation)
+
+    def forward(self, x: Features, lengths: Lengths) -> Features:
+        if self.kind == "corpus":
+            return (x - self.mean) / self.deviation
+        if self.kind == "none":
+            return x
+        there, count = within(lengths, x.shape[1]), lengths[:, None, None]
+        mean = x.where(there, 0).sum(1, keepdim=True) / count
+        variance = (x - mean).where(there, 0).square().sum(1, keepdim=True) / count
+        return (x - mean) / (variance + 1e-5).sqrt()
+
+
+class Convolution(nn.Module):
+    """A convolution over time in two forms: over a padded batch, or over a stream in pieces.
+
+    Every `stride` frames there is one output, which sees `left` frames before it and `right`
+    after it: t frames give ceil(t / stride). What lies outside of a recording is zero.
+    """
+
+    def __init__(
+        self,
+        num_inputs: int,
+        num_outputs: int,
+        *,
+        left: int,
+        right: int,
+        stride: int = 1,
+        groups: int = 1,
+    ):
+        super().__init__()
+        self.left, self.right, self.stride = left, right, stride
+        self.width = left + 1 + right
+        self.weights = nn.Conv1d(num_inputs, num_outputs, self.width, stride=stride, groups=groups)
+
+    def forward(
+        self, x: Float[Tensor, "b t i"], lengths: Lengths
+    ) -> tuple[Float[Tensor, "b s e"], Lengths]:
+        x = x.where(within(lengths, x.shape[1]), 0)
+        x = F.pad(x.mT, (self.left, self.right))
+        return self.weights(x).mT, (lengths - 1) // self.stride + 1
+
+    def init_state(self, batch: int) -> Float[Tensor, "b kept i"]:
+        """What is kept before the first frame."""
+        weight = self.weights.weight
+        width = weight.shape[1] * self.weights.groups
+        return weight.new_zeros(batch, self.left, width)
+
+    def stream(
+        self, x: Float[Tensor, "b t i"], state: Float[Tensor, "b kept i"], *, last: bool
+    ) -> tuple[Float[Tensor, "b s e"], Float[Tensor, "b waiting i"]]:
+        """The outputs that further frames complete, and the frames that more outputs need.
+
+        Args:
+            x: Frames [b, t, i]; there may be none.
+            state: Frames that were kept. Left unmodified.
+            last: Whether these are the last frames.
+        """
+        x = torch.cat([state, x], dim=1)
+        if last:
+            x = F.pad(x, (0, 0, 0, self.right))
+        count = max(0, (x.shape[1] - self.width) // self.stride + 1)
+        if count == 0:
+            return x.new_zeros(len(x), 0, self.weights.out_channels), x
+        used = (count - 1) * self.stride + self.width
+        # Cloned: a view would keep all of the piece.
+        return self.weights(x[:, :used].mT).mT, x[:, count * self.stride :].clone()
+
+
+def subsampling_of(
+    factor: int, num_inputs: int, num_outputs: int, *, causal: bool
+) -> nn.ModuleList:
+    """Convolutions of width 3 that make one frame out of `factor`.
+
+    Causal ones see no later frame than the first of the `factor` that an output is named after.
+
+    Raises:
+        ValueError: A factor that is not offered.
+    """
+    if factor not in SUBSAMPLINGS:
+        raise ValueError(f"subsampling={factor} is unknown. Choose one of {list(SUBSAMPLINGS)}.")
+    right = 0 if causal else 1
+    strides = [2] * int(math.log2(factor)) or [1]
+    return nn.ModuleList(
+        Convolution(
+            num_inputs if i == 0 else num_outputs,
+            num_outputs,
+            left=2 - right,
+            right=right,
+            stride=stride,
+        )
+        for i, stride in enumerate(strides)
+    )

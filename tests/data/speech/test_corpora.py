@@ -1,0 +1,327 @@
+"""Manifests, labels, lexica and batches: faults are named, and nothing is guessed."""
+
+import json
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from linear_transformers.data import EspeakSpeech, LibriSpeech, ManifestSpeech, SpeechShape
+from linear_transformers.data.batches import BucketBatches, SortedBatches
+from linear_transformers.data.speech.espeak import VOICES
+from linear_transformers.data.speech.labels import PHONES, labels_of, units_of
+from linear_transformers.data.speech.lexicon import Lexicon
+from linear_transformers.data.speech.manifest import Utterance, read_manifest
+from linear_transformers.data.speech.sentences import sentence
+from linear_transformers.data.speech.synthesis import ARPABET, speak
+
+RATE = 16000
+
+
+def noise(seconds: float, seed: int = 0) -> np.ndarray:
+    return 0.1 * np.random.default_rng(seed).standard_normal(round(seconds * RATE))
+
+
+def write_corpus(folder, count: int = 12, **changes) -> None:
+    """Manifests train, val, test of noise; `changes` are made to the first line of train."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split in ("train", "val", "test"):
+        lines = []
+        for i in range(count):
+            seconds = 0.4 + 0.05 * i
+            soundfile.write(folder / f"{split}{i}.wav", noise(seconds, i), RATE)
+            row = {
+                "audio": f"{split}{i}.wav", "duration": seconds, "speaker": f"s{i % 4}",
+                "phones": "HH AH0 L OW1", "text": "hello",
+            }  # fmt: skip
+            lines.append(json.dumps(row | (changes if split == "train" and i == 0 else {})))
+        (folder / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def corpus(folder, **options) -> ManifestSpeech:
+    paths = {split: str(folder / f"{split}.jsonl") for split in ("train", "val", "test")}
+    return ManifestSpeech(str(folder), **(paths | options))
+
+
+def test_transcripts_come_in_one_form():
+    composed, decomposed = "caf\u00e9 d\u2019or\u2014Oui!", "cafe\u0301  D'OR  oui"
+    assert units_of(composed, "characters") == units_of(decomposed, "characters")
+    assert "".join(units_of(composed, "characters")) == "CAF\u00c9 D'OR OUI"
+    assert units_of("hh ah0 l OW1", "phones") == ("HH", "AH", "L", "OW")
+
+
+def test_labels_are_the_dictionarys_or_those_that_occur():
+    assert labels_of([("AA", "B")], "phones") == PHONES
+    assert len(PHONES) == len(set(PHONES)) == 39
+    assert labels_of([("b", "a"), ("a",)], "phones") == ("a", "b")
+    shape = SpeechShape(40, RATE, "phones", ("a", "b"))
+    assert shape.decode(shape.encode(["b", "a", "b"])) == "b a b"
+    assert shape.encode(["a"]) == [1]  # 0 is the blank
+
+
+def test_a_label_outside_of_the_set_is_refused(raises_one_line):
+    with raises_one_line("'x'", "2 phones"):
+        SpeechShape(40, RATE, "phones", ("a", "b")).encode(["a", "x"])
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("{", ("not JSON",)),
+        ("[1]", ("object", "list")),
+        ('{"phones": "B"}', ("`audio` is missing",)),
+        ('{"audio": "a.wav", "duration": -1, "phones": "B"}', ("`duration` is -1",)),
+        ('{"audio": "a.wav", "phones": 3}', ("`phones` is 3",)),
+        ('{"audio": "a.wav", "phones": ""}', ("nothing is said",)),
+        ('{"audio": "a.wav", "text": 3, "phones": "B"}', ("`text` is 3",)),
+        ('{"audio": "a.wav", "text": "hello"}', ("data.lexicon=FILE", "data.labels=characters")),
+        ('{"audio": "a.wav"}', ("`phones` and `text` are both missing",)),
+    ],
+)
+def test_every_fault_of_a_manifest_is_told_with_its_line(tmp_path, line, words):
+    path = tmp_path / "m.jsonl"
+    path.write_text('{"audio": "a.wav", "phones": ["B"]}\n\n' + line + "\n")
+    good, bad = read_manifest(path, "phones")
+    assert isinstance(good, Utterance)
+    assert (good.audio, good.units) == (tmp_path / "a.wav", ("B",))
+    assert isinstance(bad, str)
+    assert bad.startswith(f"{path}:3: ")
+    assert all(word in bad for word in words)
+
+
+def test_manifests_that_are_none_are_refused(tmp_path, raises_one_line):
+    path = tmp_path / "m.jsonl"
+    with raises_one_line("does not exist"):
+        list(read_manifest(path, "phones"))
+    path.write_text(" \n")
+    with raises_one_line("empty"):
+        list(read_manifest(path, "phones"))
+    path.write_bytes(b"\xff\xfe\x00")
+    with raises_one_line("UTF-8"):
+        list(read_manifest(path, "phones"))
+
+
+def test_validation_reports_every_fault_at_once(tmp_path):
+    write_corpus(tmp_path, duration=9.0)
+    lines = (tmp_path / "test.jsonl").read_text().splitlines()
+    lines[2] = "{"
+    (tmp_path / "test.jsonl").write_text("\n".join(lines))
+    (tmp_path / "val3.wav").write_bytes(b"RIFF")
+    (tmp_path / "val5.wav").unlink()
+    with pytest.raises(ValueError, match="4 faults") as caught:
+        corpus(tmp_path, validate=True).prepare_data()
+    places = [line.split(": ")[0] for line in str(caught.value).splitlines()[1:]]
+    lines = ("train.jsonl:1", "val.jsonl:4", "val.jsonl:6", "test.jsonl:3")
+    assert places == [f"{tmp_path}/{line}" for line in lines]
+
+
+def test_without_validation_the_first_fault_is_told(tmp_path, raises_one_line):
+    write_corpus(tmp_path, duration=9.0)
+    with raises_one_line("train0.wav", "lasts 0.40 s", "9.00 s"):
+        corpus(tmp_path).check_sizes(1)
+    (tmp_path / "test.jsonl").write_text("{\n[\n")
+    with raises_one_line("test.jsonl:1", "not JSON", "1 more", "data.validate=true"):
+        corpus(tmp_path).utterances("test")
+
+
+def test_without_a_validation_manifest_speakers_are_held_out(tmp_path):
+    write_corpus(tmp_path)
+    data = corpus(tmp_path, val=None, val_share=0.25)
+    speakers = {s: {u.speaker for u in data.utterances(s)} for s in ("train", "val")}
+    assert speakers["train"] | speakers["val"] == {"s0", "s1", "s2", "s3"}
+    assert not speakers["train"] & speakers["val"]
+    assert len(data.utterances("train")) + len(data.utterances("val")) == 12
+
+
+def test_batches_hold_each_utterance_as_it_is_alone(tmp_path):
+    write_corpus(tmp_path)
+    data = corpus(tmp_path, batch_frames=200)
+    data.check_sizes(1)
+    seen = 0
+    for batch in data.test_dataloader():
+        assert batch.features.shape[0] * batch.features.shape[1] <= 200
+        for row, length, labels in zip(*batch[:3], strict=True):
+            (_,) = [
+                i for i in range(12)
+                if len(own := data.features("test").get(i)) == length
+                and torch.equal(torch.from_numpy(own.astype(np.float32)), row[:length])
+            ]  # fmt: skip
+            assert not row[length:].any()
+            assert data.shape.decode([x for x in labels.tolist() if x]) == "HH AH L OW"
+            seen += 1
+    assert seen == 12
+
+
+def test_features_are_computed_once(tmp_path, monkeypatch):
+    write_corpus(tmp_path)
+    first = corpus(tmp_path, speeds=[0.9, 1.0])
+    first.check_sizes(1)
+    monkeypatch.setattr(
+        "linear_transformers.data.speech.cache.read_audio",
+        lambda *_, **__: pytest.fail("it is in the cache"),
+    )
+    again = corpus(tmp_path, speeds=[0.9, 1.0])
+    again.check_sizes(1)
+    np.testing.assert_array_equal(again.features("train").frames, first.features("train").frames)
+    mean, deviation = again.statistics()
+    frames = first.features("train").frames.astype(np.float64)
+    np.testing.assert_allclose(mean, frames.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(deviation, frames.std(0), rtol=1e-4)
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_an_interrupted_cache_is_made_again(tmp_path, monkeypatch):
+    write_corpus(tmp_path)
+    with monkeypatch.context() as patch:
+
+        def interrupted(*_, **__):
+            raise KeyboardInterrupt
+
+        patch.setattr("linear_transformers.data.speech.cache.log_mel", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus(tmp_path).check_sizes(1)
+    assert not list(tmp_path.rglob("*.part"))
+    corpus(tmp_path).check_sizes(1)
+
+
+def test_what_cannot_be_spelt_is_left_out_or_refused(tmp_path, raises_one_line):
+    write_corpus(tmp_path, count=120, phones=" ".join(["B"] * 30))
+    data = corpus(tmp_path)
+    said = data.leave_out_unspeakable(lambda frames: (frames - 1) // 4 + 1)
+    assert "1 of 120" in said
+    assert "train0.wav" in said
+    kept = [i for batch in data.train_dataloader().sampler for i in batch]
+    assert sorted(kept) == list(range(119))
+    with raises_one_line("120 of 120", "task.encoder.subsampling"):
+        data.leave_out_unspeakable(lambda frames: 3)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_buckets_cover_everything_within_the_budget(world_size):
+    lengths = np.random.default_rng(0).integers(10, 400, size=500)
+    ranks = [
+        BucketBatches(lengths, 2000, 7, rank=rank, world_size=world_size, variants=2)
+        for rank in range(world_size)
+    ]
+    for epoch in (0, 1):
+        items, counts = [], []
+        for batches in ranks:
+            batches.set_epoch(epoch)
+            made = list(batches)
+            assert made == list(batches)
+            assert len(made) == len(batches)
+            counts.append(len(made))
+            for batch in made:
+                assert len(batch) * lengths[np.array(batch) // 2].max() <= 2000
+            items += [i for batch in made for i in batch]
+        assert len(set(counts)) == 1
+        assert len({i // 2 for i in items}) == len(items)
+        assert len(items) > 500 - 40 * world_size
+        if world_size == 1:
+            assert len(items) == 500
+            assert 150 < sum(i % 2 for i in items) < 350
+    first, second = (list(BucketBatches(lengths, 2000, seed)) for seed in (0, 1))
+    assert first != second
+    padded = sum(len(b) * lengths[b].max() for b in first)
+    assert padded < 1.15 * lengths.sum()
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_evaluation_sees_everything_once(world_size):
+    lengths = np.random.default_rng(0).integers(10, 400, size=100)
+    batches = [
+        batch
+        for rank in range(world_size)
+        for batch in SortedBatches(lengths, 2000, rank=rank, world_size=world_size)
+    ]
+    assert sorted(i for batch in batches for i in batch) == list(range(100))
+    assert all(len(b) * lengths[b].max() <= 2000 for b in batches)
+
+
+def test_words_are_looked_up_and_never_guessed(tmp_path, raises_one_line):
+    path = tmp_path / "dict"
+    path.write_text(
+        ";;; a comment\nhello HH AH0 L OW1 # greeting\nhello(2) HH EH0 L OW1\nbus B AH1 S\n"
+        "dog D AO1 G\ncat K AE1 T\ncat's K AE1 T S\n"
+    )
+    lexicon = Lexicon(path)
+    assert lexicon("Hello, dog!") == ("HH", "AH", "L", "OW", "D", "AO", "G")
+    assert lexicon("cat-dog") == ("K", "AE", "T", "D", "AO", "G")
+    assert lexicon("dog's bus's cat\N{RIGHT SINGLE QUOTATION MARK}s") == (
+        *("D", "AO", "G", "Z"),
+        *("B", "AH", "S", "IH", "Z"),
+        *("K", "AE", "T", "S"),
+    )
+    with raises_one_line("'ZEBRA'"):
+        lexicon("dog zebra")
+    with raises_one_line("does not exist"):
+        Lexicon(tmp_path / "none")
+    path.write_text(";;; nothing\n")
+    with raises_one_line("lists no words"):
+        Lexicon(path)
+
+
+def test_texts_become_phones_by_a_lexicon_or_characters(tmp_path):
+    write_corpus(tmp_path, phones=None)
+    (tmp_path / "dict").write_text("hello HH AH0 L OW1\n")
+    data = corpus(tmp_path, lexicon=str(tmp_path / "dict"))
+    assert data.utterances("train")[0].units == ("HH", "AH", "L", "OW")
+    letters = corpus(tmp_path, labels="characters")
+    assert letters.utterances("train")[0].units == tuple("HELLO")
+    assert letters.shape.labels == ("E", "H", "L", "O")
+
+
+def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
+    for part in ("train-clean-100", "dev-clean", "test-clean"):
+        folder = tmp_path / "LibriSpeech" / part / "19/198"
+        folder.mkdir(parents=True)
+        (folder / "19-198.trans.txt").write_text("19-198-0000 HELLO DOG\n19-198-0001 HELLO ZEBRA\n")
+        for i in range(2):
+            soundfile.write(folder / f"19-198-000{i}.flac", noise(0.5, i), RATE)
+    (tmp_path / "dict").write_text("hello HH AH0 L OW1\ndog D AO1 G\n")
+    data = LibriSpeech(str(tmp_path), lexicon=str(tmp_path / "dict"))
+    (only,) = data.utterances("train")  # the zebra is not in the lexicon
+    assert only.units == ("HH", "AH", "L", "OW", "D", "AO", "G")
+    assert only.speaker == "19"
+    data.check_sizes(1)
+    assert len(LibriSpeech(str(tmp_path), labels="characters").utterances("train")) == 2
+    with raises_one_line("data.lexicon=FILE", "data.labels=characters"):
+        LibriSpeech(str(tmp_path))
+    with raises_one_line("train-other-500", "data.download=true"):
+        LibriSpeech(str(tmp_path), train="train-other-500", labels="characters").utterances("train")
+
+
+def test_the_spoken_corpus_is_a_function_of_its_numbers(tmp_path):
+    """In processes that said other things before."""
+    speak("something else", voice="en-us+klatt", words_per_minute=150, pitch=30)
+    sizes = {"num_train": 6, "num_val": 2, "num_test": 2}
+    first, second, other = (
+        EspeakSpeech(str(tmp_path / name), corpus_seed=seed, **sizes)
+        for name, seed in (("a", 0), ("b", 0), ("c", 1))
+    )
+    for split, size in (("train", 6), ("val", 2), ("test", 2)):
+        files = [data.utterances(split) for data in (first, second, other)]
+        assert len(files[0]) == size
+        ours, theirs, others = ([u.audio.read_bytes() for u in part] for part in files)
+        assert ours == theirs
+        assert ours != others
+        assert {u.speaker for u in files[0]} <= set(VOICES[split])
+    assert not list(tmp_path.rglob(".*.part"))
+
+
+def test_no_voice_is_in_two_splits():
+    voices = [voice for split in VOICES.values() for voice in split]
+    assert len(voices) == len(set(voices))
+
+
+def test_sentences_have_every_phone():
+    random = np.random.default_rng(0)
+    said: set[str] = set()
+    for _ in range(150):
+        spoken = speak(sentence(random), voice="en-us", words_per_minute=180, pitch=50)
+        said.update(spoken.phones)
+        assert list(spoken.starts) == sorted(spoken.starts)
+        assert 0 <= spoken.starts[0] <= spoken.starts[-1] < len(spoken.samples) / 22050
+    assert said == set(PHONES)
+    assert {phone for phones in ARPABET.values() for phone in phones.split()} == set(PHONES)

@@ -1,0 +1,258 @@
+"""A recogniser is trained, tested, and writes down recordings, at once or as it hears them."""
+
+import io
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from linear_transformers.data.speech import read_audio
+from linear_transformers.runtime.listening import Listener, Resampler
+from linear_transformers.runtime.trained import load_recogniser
+from linear_transformers.runtime.transcribing import scores_of, windows_of
+from tests.conftest import PROJECT
+from tests.programs import complaint, figures, metrics, run
+
+RATE = 16000
+TINY = (
+    "data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3", "data.batch_frames=900",
+    "trainer=cpu", "logger=none", "trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1",
+    "trainer.log_every_n_steps=1",
+)  # fmt: skip
+SMALL = ("model.num_layers=2", "model.num_heads=2", "model.model_dim=16")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """One corpus for all; runs `linear` and `causal` are trained on it."""
+    folder = tmp_path_factory.mktemp("speech")
+    train(folder, "linear", "model=linear", *SMALL)
+    train(
+        folder, "causal", "model=linear", *SMALL, "model.causal=true", "model.positions=none",
+        "task.encoder.lookahead=2",
+    )  # fmt: skip
+    return folder
+
+
+def train(root, run_id: str, *arguments: str) -> str:
+    places = (f"paths.data={root}/data", f"paths.runs={root}/runs", f"run_id={run_id}")
+    return run("train", *TINY, *places, *arguments)
+
+
+def transcribe(root, run_id: str, audio, *arguments: str) -> str:
+    return run(
+        "transcribe", f"ckpt={run_id}", f"paths.runs={root}/runs", f"audio={audio}", *arguments
+    )
+
+
+@pytest.fixture(scope="module")
+def recordings(root):
+    (folder,) = (root / "data/espeak").iterdir()
+    return folder / "test"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("model=softmax", *SMALL),
+        ("model=lsh4", *SMALL),
+        ("model=reformer4", *SMALL),
+        ("model=bilstm", "model.num_layers=1", "model.hidden_dim=8"),
+        ("model=delta", *SMALL, "model.causal=true"),
+        ("model=linear", *SMALL, "task.encoder.time_masks=2", "task.encoder.time_mask_frames=10",
+         "task.encoder.mel_masks=1", "task.encoder.mel_mask_bands=4", "data.speeds=[0.9,1.0,1.1]",
+         "task.encoder.normalization=utterance", "task.encoder.subsampling=2", "callbacks=ema"),
+    ],
+    ids=lambda arguments: arguments[0],
+)  # fmt: skip
+def test_every_encoder_trains_and_is_judged_by_its_phones(root, request, arguments):
+    name = request.node.callspec.id.replace("=", "-")
+    printed = train(root, name, *arguments)
+    assert "39 phones" in printed
+    assert "phone error rate" in printed
+    path = root / "runs" / name
+    rates = {
+        kind: figures(path, f"test/{kind}")[-1]
+        for kind in ("phone_error_rate", "substitutions", "deletions", "insertions")
+    }
+    total = rates.pop("phone_error_rate")
+    assert total == pytest.approx(sum(rates.values()), abs=1e-3)
+    assert figures(path, "perf/tokens_per_second") or figures(path, "train/loss")
+    assert any("test/confusions" in row for row in metrics(path))
+
+
+def test_the_corpus_statistics_are_saved_with_the_weights(root):
+    model = load_recogniser(root / "runs/linear/checkpoints/last.ckpt", device="cpu").model
+    assert (model.normalization.mean > 1).all()
+    assert (model.normalization.deviation > 0.5).all()
+
+
+def test_a_continued_run_goes_on_with_the_same_data(root):
+    train(root, "whole", "model=linear", *SMALL, "trainer.max_epochs=3", "scheduler=constant")
+    train(root, "half", "model=linear", *SMALL, "scheduler=constant")
+    train(
+        root, "half", "model=linear", *SMALL, "trainer.max_epochs=3", "scheduler=constant",
+        "ckpt_path=half",
+    )  # fmt: skip
+    weights = [
+        load_recogniser(
+            root / f"runs/{name}/checkpoints/last.ckpt", device="cpu"
+        ).model.state_dict()
+        for name in ("whole", "half")
+    ]
+    for name, value in weights[0].items():
+        assert torch.equal(value, weights[1][name]), name
+
+
+def test_recordings_are_written_down_in_every_form(root, recordings, tmp_path):
+    lines = transcribe(root, "linear", recordings).splitlines()
+    assert [line.split("\t")[0] for line in lines] == [str(p) for p in sorted(recordings.iterdir())]
+    one = sorted(recordings.iterdir())[0]
+    written = json.loads(transcribe(root, "linear", one, "format=json"))
+    assert written["duration"] == pytest.approx(soundfile.info(one).duration, abs=1e-3)
+    assert written["phones"] == lines[0].split("\t")[1]
+    assert [span["label"] for span in written["spans"]] == written["phones"].split()
+    ctm = transcribe(root, "linear", one, "format=ctm", f"out={tmp_path}/a.ctm")
+    assert ctm == ""
+    rows = [line.split() for line in (tmp_path / "a.ctm").read_text().splitlines() if line]
+    assert [row[4] for row in rows] == written["phones"].split()
+    assert "exists already" in complaint_of(root, "linear", one, f"out={tmp_path}/a.ctm")
+
+
+def complaint_of(root, run_id: str, audio, *arguments: str) -> str:
+    return complaint(
+        "transcribe", f"ckpt={run_id}", f"paths.runs={root}/runs", f"audio={audio}", *arguments
+    )
+
+
+def test_a_beam_and_a_language_model_decode(root, recordings):
+    manifest = recordings.parent / "train.jsonl"
+    narrow = transcribe(root, "linear", recordings, "beam=4")
+    informed = transcribe(root, "linear", recordings, "beam=4", f"lm={manifest}", "lm_bonus=3.0")
+    assert len(informed) > len(narrow)  # a bonus for each phone
+
+
+@pytest.mark.parametrize("piece", [0.007, 0.1, 3.0])
+@pytest.mark.parametrize("rate", [16000, 22050, 8000, 48000])
+def test_what_is_heard_is_what_the_whole_recording_gives(root, recordings, piece, rate):
+    recogniser = load_recogniser(root / "runs/causal/checkpoints/last.ckpt", device="cpu")
+    whole = read_audio(sorted(recordings.iterdir())[0], rate)
+    expected = scores_of(recogniser, Resampler(rate, RATE)(whole, last=True), options())
+    listener, resampler = Listener(recogniser), Resampler(rate, RATE)
+    pieces = whole.split(max(1, round(piece * rate)))
+    parts = [listener.scores(resampler(part)) for part in pieces]
+    parts.append(listener.scores(resampler(torch.zeros(0), last=True), last=True))
+    torch.testing.assert_close(torch.cat(parts), expected, atol=1e-4, rtol=1e-4)
+
+
+def options() -> SimpleNamespace:
+    return SimpleNamespace(window=20.0, overlap=2.0, batch=16)
+
+
+def test_a_stream_is_printed_as_it_arrives(root, recordings, capfd, monkeypatch):
+    one = sorted(recordings.iterdir())[0]
+    whole = transcribe(root, "causal", one).split("\t")[1].strip()
+    assert transcribe(root, "causal", one, "stream=true").strip() == whole
+    assert "real-time factor" in capfd.readouterr().err
+    samples, _ = soundfile.read(one, dtype="int16")
+    for kind in ("wav", "raw"):
+        file = io.BytesIO(samples.tobytes())
+        if kind == "wav":
+            file = io.BytesIO()
+            soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+        for stream in ("true", "false"):
+            pipe = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(file.getvalue())))
+            monkeypatch.setattr(sys, "stdin", pipe)
+            assert transcribe(root, "causal", "-", f"stream={stream}").strip() == whole
+
+
+def test_a_pipe_is_heard_by_a_program(root, recordings):
+    one = sorted(recordings.iterdir())[0]
+    samples, _ = soundfile.read(one, dtype="int16")
+    done = subprocess.run(
+        [
+            sys.executable, PROJECT / "transcribe.py", "ckpt=causal", f"paths.runs={root}/runs",
+            "audio=-", "stream=true",
+        ],
+        input=samples.tobytes(), capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr.decode()
+    whole = transcribe(root, "causal", one).split("\t")[1].strip()
+    assert done.stdout.decode().strip() == whole
+
+
+@pytest.mark.parametrize("frames", [1, 5, 800, 2000, 2001, 2003, 9000])
+@pytest.mark.parametrize("subsampling", [1, 4])
+def test_windows_cover_a_recording_once(frames, subsampling):
+    windows = windows_of(frames, 8.0, 2.0, subsampling)
+    covered = []
+    for window in windows:
+        outputs = range(window.start // subsampling, -(-window.end // subsampling))
+        assert window.end - window.start <= 800
+        covered += outputs[window.kept]
+    assert covered == list(range(-(-frames // subsampling)))
+
+
+def test_long_recordings_are_read_in_windows(root, recordings, tmp_path):
+    """Far from the edges a window gives what it gives alone."""
+    recogniser = load_recogniser(root / "runs/linear/checkpoints/last.ckpt", device="cpu")
+    pieces = [read_audio(path, RATE) for path in sorted(recordings.iterdir())] * 4
+    long = torch.cat(pieces)
+    cfg = SimpleNamespace(window=4.0, overlap=1.0, batch=3)
+    scores = scores_of(recogniser, long, cfg)
+    assert len(scores) == recogniser.model.num_outputs((len(long) - 400) // 160 + 1)
+    assert scores.isfinite().all()
+
+
+def test_resampling_in_pieces_gives_the_same_samples():
+    wave = torch.randn(30000)
+    for rate in (8000, 11025, 22050, 44100, 48000):
+        whole = Resampler(rate, RATE)(wave, last=True)
+        for size in (1, 50, 4410, 30000):
+            if size == 1 and rate != 8000:
+                continue
+            resampler = Resampler(rate, RATE)
+            pieces = [resampler(part) for part in wave[: 6000 if size == 1 else None].split(size)]
+            made = torch.cat([*pieces, resampler(wave[:0], last=True)])
+            expected = Resampler(rate, RATE)(wave[:6000], last=True) if size == 1 else whole
+            torch.testing.assert_close(made, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
+    one = sorted(recordings.iterdir())[0]
+    assert "model.causal=true" in complaint_of(root, "linear", one, "stream=true")
+    assert "format=xml" in complaint_of(root, "linear", one, "format=xml")
+    assert "beam=16" in complaint_of(root, "linear", one, "lm=x.jsonl")
+    assert "overlap=30" in complaint_of(root, "linear", one, "overlap=30")
+    assert "does not exist" in complaint_of(root, "linear", tmp_path / "none.wav")
+    assert "several" in complaint_of(root, "causal", recordings, "stream=true")
+    soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)
+    assert "25 ms" in complaint_of(root, "linear", tmp_path / "short.wav")
+    assert "neither a run nor a checkpoint" in complaint_of(root, "nobody", one)
+
+
+def test_one_bad_recording_does_not_end_the_others(root, recordings, tmp_path, capfd):
+    good = sorted(recordings.iterdir())[0]
+    (tmp_path / "a.flac").write_bytes(good.read_bytes())
+    (tmp_path / "b.wav").write_text("no audio")
+    assert "1 of 2 recordings" in complaint_of(root, "linear", tmp_path)
+    assert "skipped" in capfd.readouterr().err
+
+
+def test_models_of_images_and_of_speech_are_told_apart(root, tmp_path):
+    message = complaint("sample", f"ckpt={root}/runs/linear")
+    assert "no model of images" in message
+    message = complaint("train", "model=bilstm", "logger=none", f"paths.runs={tmp_path}")
+    assert "BiLstm" in message
+    assert "data=espeak" in message
+    message = complaint("train", "model.causal=false", "logger=none", f"paths.runs={tmp_path}")
+    assert "model.causal=true" in message
+    message = complaint(
+        "train", *TINY, "model=delta", f"paths.runs={tmp_path}", f"paths.data={root}/data"
+    )
+    assert "DeltaAttention" in message
