@@ -25,8 +25,8 @@ how to decode
   lm=MANIFEST              with an n-gram model of the phones in it
   lm_order=3 lm_weight=0.5 lm_bonus=0.5
 long recordings
-  window=20  overlap=2     seconds read at once, and shared by neighbours
-  batch=16                 windows side by side
+  window=20  overlap=2     seconds read at once, and shared by neighbours; unset, as in training
+  batch=16                 recordings or windows side by side
 as it is heard
   stream=true              print phones as the audio arrives; a model with model.causal=true
   piece=0.1                seconds of audio at a time

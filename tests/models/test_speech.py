@@ -42,7 +42,7 @@ def build(name: str, *, causal: bool = False, positions: str = "added", **option
             attention, num_layers=2, num_heads=2, model_dim=16, positions=positions, causal=causal
         )
     model = SpeechEncoder(stack, num_mels=MELS, num_labels=LABELS, **options).double().eval()
-    model.normalization.adopt(torch.full((MELS,), 0.5), torch.full((MELS,), 2.0))
+    model.adopt(torch.full((MELS,), 0.5), torch.full((MELS,), 2.0), 100)
     return model
 
 

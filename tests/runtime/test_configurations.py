@@ -9,10 +9,12 @@ import pytest
 import torch
 from lightning import Trainer
 
-from linear_transformers.data import ImageShape, SequenceShape
+from linear_transformers.data import ImageShape, Shape, SpeechShape
 from linear_transformers.data.sequences import to_sequences
-from linear_transformers.runtime import schema
+from linear_transformers.data.speech.labels import PHONES
+from linear_transformers.runtime import nodes
 from linear_transformers.runtime.build import build_data, build_task
+from linear_transformers.shapes import SpeechBatch
 from tests.conftest import CONF, TINY, TRANSFORMERS, composed, configured
 from tests.data.test_images import write_mnist
 from tests.programs import QUICK, figures, run, run_apart, wandb_runs
@@ -29,19 +31,27 @@ EXPERIMENTS = sorted(
 )
 
 
-def one_step(cfg, shape: SequenceShape, values: torch.Tensor | None = None) -> float:
+def one_step(cfg, shape: Shape, batch: torch.Tensor | SpeechBatch | None = None) -> float:
     """A training step with the configured optimizer, without Lightning's machinery."""
     task = build_task(cfg, shape)
     task.log = lambda *_, **__: None
     optimizer = task.make_optimizer(task.model.parameters())
     task.make_scheduler(optimizer, 100)
-    if values is None:
-        values = torch.randint(0, shape.num_values, (1, shape.length), dtype=torch.uint8)
-    loss = task.training_step(values, 0)
+    if batch is None:
+        batch = torch.randint(0, shape.num_values, (1, shape.length), dtype=torch.uint8)
+    loss = task.training_step(batch, 0)
     loss.backward()
     optimizer.step()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in task.parameters())
     return loss.item()
+
+
+def spoken() -> SpeechBatch:
+    """Two utterances of noise."""
+    features, lengths = torch.randn(2, 90, 40), torch.tensor([90, 70])
+    return SpeechBatch(
+        features, lengths, torch.tensor([[1, 2, 3], [4, 5, 0]]), torch.tensor([3, 2])
+    )
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -51,12 +61,21 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
         assert (cfg.model.num_layers, cfg.model.num_heads, cfg.data.max_length) == (4, 8, 128)
         assert (cfg.data.num_symbols, cfg.data.batch_size, cfg.optimizer.lr) == (10, 64, 1e-3)
         assert (cfg.scheduler.at, cfg.scheduler.factor) == (3000, 0.1)
+    elif experiment.startswith("paper/speech/"):
+        assert (cfg.data.num_mels, cfg.task.encoder.subsampling) == (40, 1)
+        if experiment.endswith("bilstm"):
+            assert (cfg.model.num_layers, cfg.model.hidden_dim, cfg.optimizer.lr) == (3, 320, 1e-3)
+        else:
+            assert (cfg.model.num_layers, cfg.model.num_heads, cfg.model.model_dim) == (9, 6, 192)
+            assert (cfg.model.causal, cfg.optimizer.lr, cfg.scheduler.factor) == (False, 1e-4, 0.5)
     elif experiment.startswith("paper/"):
         assert cfg.model.num_layers == {"MNIST": 8, "CIFAR10": 16}[cfg.data.dataset]
         assert (cfg.model.num_heads, cfg.model.model_dim) == (8, 256)
         assert cfg.task.distribution.num_components == 10
     cfg.model.num_layers = 1
-    if cfg.data._target_.endswith("Copies"):
+    if "encoder" in cfg.task:
+        assert np.isfinite(one_step(cfg, SpeechShape(40, 16000, "phones", PHONES), spoken()))
+    elif cfg.data._target_.endswith("Copies"):
         cfg.data.num_sequences = cfg.data.num_held_out = 2
         data = build_data(cfg)
         assert np.isfinite(one_step(cfg, data.shape, to_sequences(data.splits.train)))
@@ -67,10 +86,10 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
 @pytest.mark.parametrize(
     "argument",
     [
-        *(f"optimizer={name}" for name in ("radam", "adamw")),
+        *(f"optimizer={name}" for name in ("radam", "adam", "adamw")),
         *(f"scheduler={name}" for name in ("constant", "warmup_cosine", "step_down", "on_plateau")),
         *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
-        *(f"model.positions={name}" for name in ("concatenated", "added", "learned")),
+        *(f"model.positions={name}" for name in ("concatenated", "added", "learned", "none")),
         *(f"model={name}" for name in TRANSFORMERS),
         *(f"model/feature_map={name}" for name in named("model/feature_map")),
         "model.norm=post", "model.activation=gelu", "model.activation_checkpointing=true",
@@ -191,5 +210,5 @@ def test_two_processes_train_and_leave_one_run(tmp_path):
 
 
 def test_every_option_of_the_trainer_is_lightnings():
-    names = {field.name for field in fields(schema.Trainer)} - {"_target_"}
+    names = {field.name for field in fields(nodes.Trainer)} - {"_target_"}
     assert names <= set(signature(Trainer).parameters)

@@ -10,13 +10,18 @@ import numpy as np
 import pytest
 import soundfile
 import torch
+from PIL import Image
 
-from linear_transformers.data.speech import read_audio
+from linear_transformers.ctc import Span
+from linear_transformers.data import SpeechShape
+from linear_transformers.data.speech import log_mel, read_audio
+from linear_transformers.runtime.alignments import draw_alignment, until_the_next
 from linear_transformers.runtime.listening import Listener, Resampler
 from linear_transformers.runtime.trained import load_recogniser
 from linear_transformers.runtime.transcribing import scores_of, windows_of
 from tests.conftest import PROJECT
-from tests.programs import complaint, figures, metrics, run
+from tests.programs import complaint, figures, metrics, run, wandb_runs
+from tests.runtime.test_tracking import every, read_back
 
 RATE = 16000
 TINY = (
@@ -74,7 +79,7 @@ def test_every_encoder_trains_and_is_judged_by_its_phones(root, request, argumen
     name = request.node.callspec.id.replace("=", "-")
     printed = train(root, name, *arguments)
     assert "39 phones" in printed
-    assert "phone error rate" in printed
+    assert "test, % of phones" in printed
     path = root / "runs" / name
     rates = {
         kind: figures(path, f"test/{kind}")[-1]
@@ -82,12 +87,48 @@ def test_every_encoder_trains_and_is_judged_by_its_phones(root, request, argumen
     }
     total = rates.pop("phone_error_rate")
     assert total == pytest.approx(sum(rates.values()), abs=1e-3)
-    assert figures(path, "perf/tokens_per_second") or figures(path, "train/loss")
+    assert min(figures(path, "perf/tokens_per_second")) > 0
+    assert len(figures(path, "perf/seconds_per_epoch")) == 2
     assert any("test/confusions" in row for row in metrics(path))
 
 
-def test_the_corpus_statistics_are_saved_with_the_weights(root):
-    model = load_recogniser(root / "runs/linear/checkpoints/last.ckpt", device="cpu").model
+def test_recordings_can_be_heard_and_their_alignment_seen(root):
+    train(root, "watched", "model=linear", *SMALL, "logger=wandb")
+    folder = root / "runs/watched/samples/test"
+    assert sorted(path.suffix for path in folder.iterdir()) == 3 * [".png"] + 3 * [".wav"]
+    (log,) = wandb_runs(root / "runs/watched")
+    read = read_back(log)
+    for i, path in enumerate(sorted(folder.glob("*.wav"))):
+        (media,) = every(read, f"samples/recording-{i}.path")
+        assert (log.parent / "files" / media).read_bytes() == path.read_bytes()
+        assert len(every(read, f"samples/alignment-{i}.path")) == 1
+        (caption,) = every(read, f"samples/recording-{i}.caption")
+        assert caption.startswith("said ")
+    assert "val/phone_error_rate" in json.dumps(read["summary"])
+
+
+def test_an_alignment_shows_labels_where_they_are(tmp_path):
+    shape = SpeechShape(10, RATE, "phones", ("AA", "B"))
+    spans = until_the_next([Span(1, 1, 2, 0.9), Span(2, 5, 6, 0.8)], 9)
+    assert [(span.start, span.end) for span in spans] == [(1, 5), (5, 9)]
+    assert until_the_next([], 9) == []
+    features = np.random.default_rng(0).standard_normal((36, 10))
+    draw_alignment(
+        features, [("said", spans), ("heard", [])], shape, frames_per_output=4,
+        path=tmp_path / "a.png",
+    )  # fmt: skip
+    with Image.open(tmp_path / "a.png") as picture:
+        pixels = np.asarray(picture.convert("L")).astype(int)
+    assert pixels.shape == (10 * 4 + 2 * 26, 64 + 36 * 5)
+    said, heard = pixels[40:66, 64:], pixels[66:, 64:]
+    dark = np.flatnonzero((said < 128).any(axis=0))
+    assert dark.min() == 1 * 4 * 5  # the first label begins at output 1
+    assert (heard > 200).all()
+
+
+def test_what_the_corpus_is_like_is_saved_with_the_weights(root):
+    model = recogniser_of(root, "linear").model
+    assert 100 < model.longest < 500
     assert (model.normalization.mean > 1).all()
     assert (model.normalization.deviation > 0.5).all()
 
@@ -140,18 +181,58 @@ def test_a_beam_and_a_language_model_decode(root, recordings):
 @pytest.mark.parametrize("piece", [0.007, 0.1, 3.0])
 @pytest.mark.parametrize("rate", [16000, 22050, 8000, 48000])
 def test_what_is_heard_is_what_the_whole_recording_gives(root, recordings, piece, rate):
-    recogniser = load_recogniser(root / "runs/causal/checkpoints/last.ckpt", device="cpu")
+    recogniser = recogniser_of(root, "causal")
     whole = read_audio(sorted(recordings.iterdir())[0], rate)
-    expected = scores_of(recogniser, Resampler(rate, RATE)(whole, last=True), options())
+    expected = scores_of(recogniser, [features_of(Resampler(rate, RATE)(whole, last=True))], WHOLE)
     listener, resampler = Listener(recogniser), Resampler(rate, RATE)
     pieces = whole.split(max(1, round(piece * rate)))
     parts = [listener.scores(resampler(part)) for part in pieces]
     parts.append(listener.scores(resampler(torch.zeros(0), last=True), last=True))
-    torch.testing.assert_close(torch.cat(parts), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.cat(parts), expected[0], atol=1e-4, rtol=1e-4)
 
 
-def options() -> SimpleNamespace:
-    return SimpleNamespace(window=20.0, overlap=2.0, batch=16)
+WHOLE = SimpleNamespace(window=20.0, overlap=None, batch=16)
+
+
+def recogniser_of(root, name: str):
+    return load_recogniser(root / f"runs/{name}/checkpoints/last.ckpt", device="cpu")
+
+
+def features_of(waveform: torch.Tensor) -> torch.Tensor:
+    return log_mel(waveform, sample_rate=RATE, num_mels=40)
+
+
+@pytest.mark.parametrize("name", ["linear", "causal"])
+def test_recordings_in_batches_give_what_each_gives_alone(root, recordings, name):
+    recogniser = recogniser_of(root, name)
+    features = [features_of(read_audio(path, RATE)) for path in sorted(recordings.iterdir())]
+    together = scores_of(recogniser, features, WHOLE)
+    for one, scores in zip(features, together, strict=True):
+        (alone,) = scores_of(recogniser, [one], WHOLE)
+        torch.testing.assert_close(scores, alone, atol=1e-4, rtol=1e-4)
+
+
+def test_a_causal_model_hears_a_long_recording_through(root, recordings):
+    recogniser = recogniser_of(root, "causal")
+    features = features_of(
+        torch.cat([read_audio(path, RATE) for path in sorted(recordings.iterdir())] * 6)
+    )
+    assert len(features) > 2000
+    through, at_once = (
+        scores_of(recogniser, [features], SimpleNamespace(window=window, overlap=None, batch=1))[0]
+        for window in (1.0, 1000.0)
+    )
+    torch.testing.assert_close(through, at_once, atol=1e-3, rtol=1e-3)
+
+
+def wav(samples: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    return file.getvalue()
+
+
+def piped(monkeypatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(data))))
 
 
 def test_a_stream_is_printed_as_it_arrives(root, recordings, capfd, monkeypatch):
@@ -160,15 +241,25 @@ def test_a_stream_is_printed_as_it_arrives(root, recordings, capfd, monkeypatch)
     assert transcribe(root, "causal", one, "stream=true").strip() == whole
     assert "real-time factor" in capfd.readouterr().err
     samples, _ = soundfile.read(one, dtype="int16")
-    for kind in ("wav", "raw"):
-        file = io.BytesIO(samples.tobytes())
-        if kind == "wav":
-            file = io.BytesIO()
-            soundfile.write(file, samples, RATE, format="WAV", subtype="PCM_16")
+    # What follows the samples of a WAV is no sound.
+    for data in (samples.tobytes(), wav(samples), wav(samples) + b"LIST\x04\0\0\0abcd"):
         for stream in ("true", "false"):
-            pipe = SimpleNamespace(buffer=io.BufferedReader(io.BytesIO(file.getvalue())))
-            monkeypatch.setattr(sys, "stdin", pipe)
+            piped(monkeypatch, data)
             assert transcribe(root, "causal", "-", f"stream={stream}").strip() == whole
+
+
+def test_a_damaged_pipe_is_not_heard_as_noise(root, recordings, monkeypatch):
+    one = sorted(recordings.iterdir())[0]
+    for data, stream, words in (
+        (one.read_bytes(), "true", "packed audio"),
+        (wav(np.zeros(8000, np.int16))[:-100], "true", "100 bytes before"),
+        (b"RIFF" + bytes(4) + b"WAVEfmt ", "false", "no recording that can be read"),
+        (one.read_bytes()[:200], "false", "Standard input"),
+        (b"", "true", "no samples"),
+        (b"", "false", "no samples"),
+    ):
+        piped(monkeypatch, data)
+        assert words in complaint_of(root, "causal", "-", f"stream={stream}")
 
 
 def test_a_pipe_is_heard_by_a_program(root, recordings):
@@ -187,26 +278,33 @@ def test_a_pipe_is_heard_by_a_program(root, recordings):
 
 
 @pytest.mark.parametrize("frames", [1, 5, 800, 2000, 2001, 2003, 9000])
+@pytest.mark.parametrize("overlap", [0.0, 2.0, 7.99])
 @pytest.mark.parametrize("subsampling", [1, 4])
-def test_windows_cover_a_recording_once(frames, subsampling):
-    windows = windows_of(frames, 8.0, 2.0, subsampling)
+def test_windows_cover_a_recording_once(frames, overlap, subsampling):
     covered = []
-    for window in windows:
-        outputs = range(window.start // subsampling, -(-window.end // subsampling))
+    for window in windows_of(frames, 8.0, overlap, subsampling):
         assert window.end - window.start <= 800
+        outputs = range(window.start // subsampling, -(-window.end // subsampling))
         covered += outputs[window.kept]
     assert covered == list(range(-(-frames // subsampling)))
 
 
-def test_long_recordings_are_read_in_windows(root, recordings, tmp_path):
-    """Far from the edges a window gives what it gives alone."""
-    recogniser = load_recogniser(root / "runs/linear/checkpoints/last.ckpt", device="cpu")
-    pieces = [read_audio(path, RATE) for path in sorted(recordings.iterdir())] * 4
-    long = torch.cat(pieces)
+def test_long_recordings_are_read_in_windows(root, recordings):
+    """What each window gives alone, cut in the middle of what it shares."""
+    recogniser = recogniser_of(root, "linear")
+    waveforms = [read_audio(path, RATE) for path in sorted(recordings.iterdir())] * 4
+    features = features_of(torch.cat(waveforms))
     cfg = SimpleNamespace(window=4.0, overlap=1.0, batch=3)
-    scores = scores_of(recogniser, long, cfg)
-    assert len(scores) == recogniser.model.num_outputs((len(long) - 400) // 160 + 1)
-    assert scores.isfinite().all()
+    (scores,) = scores_of(recogniser, [features], cfg)
+    assert len(scores) == recogniser.model.num_outputs(len(features))
+    place = 0
+    for window in windows_of(len(features), 4.0, 1.0, 4):
+        frames = features[window.start : window.end]
+        (alone,) = scores_of(recogniser, [frames], WHOLE)
+        kept = alone[window.kept]
+        torch.testing.assert_close(scores[place : place + len(kept)], kept, atol=1e-4, rtol=1e-4)
+        place += len(kept)
+    assert place == len(scores)
 
 
 def test_resampling_in_pieces_gives_the_same_samples():
@@ -228,7 +326,7 @@ def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
     assert "model.causal=true" in complaint_of(root, "linear", one, "stream=true")
     assert "format=xml" in complaint_of(root, "linear", one, "format=xml")
     assert "beam=16" in complaint_of(root, "linear", one, "lm=x.jsonl")
-    assert "overlap=30" in complaint_of(root, "linear", one, "overlap=30")
+    assert "overlap=30" in complaint_of(root, "linear", one, "overlap=30", "window=20")
     assert "does not exist" in complaint_of(root, "linear", tmp_path / "none.wav")
     assert "several" in complaint_of(root, "causal", recordings, "stream=true")
     soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)

@@ -1,11 +1,16 @@
-"""Random rotations that put alike vectors into one bucket."""
+"""Random rotations that put alike vectors into one bucket, and what attention within buckets
+shares, whichever its causal form is."""
+
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from linear_transformers.attention.base import BidirectionalAttention
 from linear_transformers.ops import lsh
-from linear_transformers.shapes import Queries
+from linear_transformers.ops.bidirectional import valid
+from linear_transformers.shapes import Keys, Lengths, Outputs, Queries, Values
 
 
 class HashPlanes(nn.Module):
@@ -41,3 +46,18 @@ class HashPlanes(nn.Module):
     def forward(self, q: Queries) -> Int[Tensor, "b h r t"]:
         """The bucket of each vector in each round."""
         return lsh.buckets_of(q, self.planes)
+
+
+class BucketAttention(BidirectionalAttention):
+    """Where nothing is to be hidden, every LSH attention is Reformer's: sorted by bucket, cut into
+    chunks, each seeing itself and the one before. Queries are keys."""
+
+    shares_keys: ClassVar[bool] = True
+    hash: HashPlanes
+    chunk: int
+
+    def bidirectional(
+        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
+    ) -> Outputs:
+        there = None if lengths is None else valid(lengths, q.shape[1])
+        return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=False, there=there)

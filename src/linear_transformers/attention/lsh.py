@@ -4,19 +4,13 @@ from typing import ClassVar
 
 import torch
 
-from linear_transformers.attention.base import (
-    BidirectionalAttention,
-    CausalAttention,
-    check_equal_lengths,
-)
-from linear_transformers.attention.hashing import HashPlanes
+from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.ops import lsh
-from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.lsh import LshState
 from linear_transformers.shapes import (
     Key,
     Keys,
-    Lengths,
     Output,
     Outputs,
     Queries,
@@ -27,7 +21,7 @@ from linear_transformers.shapes import (
 )
 
 
-class LshAttention(CausalAttention[LshState], BidirectionalAttention):
+class LshAttention(BucketAttention, CausalAttention[LshState]):
     """Softmax over the last `window` positions of the query's own bucket, in each round.
 
     Reformer (Kitaev et al., 2020) made honest: whom a position attends to depends on earlier
@@ -48,7 +42,6 @@ class LshAttention(CausalAttention[LshState], BidirectionalAttention):
 
     kernel: ClassVar[str] = "sorted windows"
     constant_state: ClassVar[bool] = True
-    shares_keys: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -63,7 +56,7 @@ class LshAttention(CausalAttention[LshState], BidirectionalAttention):
         if window < 1:
             raise ValueError(f"window={window} was asked for; it must be at least 1.")
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
-        self.window = window
+        self.window = self.chunk = window
 
     def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
         check_equal_lengths(q, k)
@@ -98,9 +91,3 @@ class LshAttention(CausalAttention[LshState], BidirectionalAttention):
         buckets = self.hash(q)
         outputs = lsh.windowed(q, v, buckets, window=self.window, state=state)
         return outputs, lsh.remember(q, v, buckets, state)
-
-    def bidirectional(
-        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
-    ) -> Outputs:
-        there = None if lengths is None else valid(lengths, q.shape[1])
-        return lsh.chunked(q, v, self.hash(q), chunk=self.window, causal=False, there=there)

@@ -2,15 +2,13 @@
 
 from typing import ClassVar
 
-from linear_transformers.attention.base import BidirectionalAttention, check_equal_lengths
+from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
-from linear_transformers.attention.hashing import HashPlanes
+from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.ops import lsh
-from linear_transformers.ops.bidirectional import valid
 from linear_transformers.shapes import (
     Key,
     Keys,
-    Lengths,
     Output,
     Outputs,
     Queries,
@@ -20,7 +18,7 @@ from linear_transformers.shapes import (
 )
 
 
-class ReformerAttention(CachedAttention, BidirectionalAttention):
+class ReformerAttention(BucketAttention, CachedAttention):
     """Softmax over the query's own bucket, in its chunk of the sorted sequence and the one before.
 
     Not exactly causal: a mask hides later positions, but they move the cuts between chunks and
@@ -43,7 +41,6 @@ class ReformerAttention(CachedAttention, BidirectionalAttention):
 
     kernel: ClassVar[str] = "sorted chunks"
     exactly_causal: ClassVar[bool] = False
-    shares_keys: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -78,9 +75,3 @@ class ReformerAttention(CachedAttention, BidirectionalAttention):
     def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
         every = cache.keys.transpose(1, 2)
         return self.forward(every, every, cache.values.transpose(1, 2))[:, start:]
-
-    def bidirectional(
-        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
-    ) -> Outputs:
-        there = None if lengths is None else valid(lengths, q.shape[1])
-        return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=False, there=there)

@@ -1,7 +1,7 @@
 """Prefix beam search: sums over all paths that spell the same labels, with a language model."""
 
 import math
-from collections import defaultdict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -13,14 +13,20 @@ NEVER = -math.inf
 
 
 class _Mass(NamedTuple):
-    """Nats of the paths that spell a prefix, by whether they end in a blank."""
+    """Nats of the paths that spell a prefix, by whether they end in a blank; and what the
+    language model and the bonus add to them."""
 
     blank: float = NEVER
     label: float = NEVER
+    prior: float = 0.0
 
     @property
     def total(self) -> float:
         return _add(self.blank, self.label)
+
+    @property
+    def value(self) -> float:
+        return self.total + self.prior
 
 
 def beam_search(
@@ -54,49 +60,45 @@ def beam_search(
     frames = scores.double().log_softmax(-1)
     tried = frames >= frames.max(-1, keepdim=True).values - threshold
 
-    def prior(prefix: tuple[int, ...]) -> float:
-        if language_model is None or not prefix:
-            return bonus * len(prefix)
-        if prefix not in priors:
-            added = weight * language_model.log_prob(prefix[-1], prefix[:-1]) + bonus
-            priors[prefix] = prior(prefix[:-1]) + added
-        return priors[prefix]
+    def prior(prefix: tuple[int, ...], label: int) -> float:
+        known = language_model.log_prob(label, prefix) if language_model else 0.0
+        return weight * known + (0.0 if label == END else bonus)
 
-    priors: dict[tuple[int, ...], float] = {}
     beams: dict[tuple[int, ...], _Mass] = {(): _Mass(blank=0.0)}
     for frame, good in zip(frames, tried, strict=True):
         labels = good.nonzero().flatten().tolist()
         values = frame.tolist()
-        grown: dict[tuple[int, ...], _Mass] = defaultdict(_Mass)
+        grown: dict[tuple[int, ...], _Mass] = {}
         for prefix, mass in beams.items():
             for label in labels:
-                _grow(grown, prefix, mass, label, values[label])
-        best = sorted(grown, key=lambda p: grown[p].total + prior(p), reverse=True)
+                _grow(grown, prefix, mass, label, values[label], prior)
+        best = sorted(grown, key=lambda prefix: grown[prefix].value, reverse=True)
         beams = {prefix: grown[prefix] for prefix in best[:beam]}
-
-    def final(prefix: tuple[int, ...]) -> float:
-        ending = weight * language_model.log_prob(END, prefix) if language_model else 0.0
-        return beams[prefix].total + prior(prefix) + ending
-
-    return list(max(beams, key=final))
+    return list(max(beams, key=lambda prefix: beams[prefix].value + prior(prefix, END)))
 
 
 def _grow(
-    grown: dict[tuple[int, ...], _Mass], prefix: tuple[int, ...], mass: _Mass, label: int, x: float
+    grown: dict[tuple[int, ...], _Mass],
+    prefix: tuple[int, ...],
+    mass: _Mass,
+    label: int,
+    nats: float,
+    prior: Callable[[tuple[int, ...], int], float],
 ) -> None:
     """One frame more after a prefix: a blank, its last label still, or a new label."""
-    if label == 0:
-        same = grown[prefix]
-        grown[prefix] = same._replace(blank=_add(same.blank, mass.total + x))
+    same = grown.get(prefix, _Mass(prior=mass.prior))
+    if label == END:
+        grown[prefix] = same._replace(blank=_add(same.blank, mass.total + nats))
         return
-    longer = (*prefix, label)
+    before = mass.total
     if prefix and label == prefix[-1]:
-        same = grown[prefix]
-        grown[prefix] = same._replace(label=_add(same.label, mass.label + x))
-        new = mass.blank + x  # a second one needs a blank between
-    else:
-        new = mass.total + x
-    grown[longer] = grown[longer]._replace(label=_add(grown[longer].label, new))
+        grown[prefix] = same._replace(label=_add(same.label, mass.label + nats))
+        before = mass.blank  # a second one needs a blank between
+    longer = (*prefix, label)
+    new = grown.get(longer)
+    if new is None:
+        new = _Mass(prior=mass.prior + prior(prefix, label))
+    grown[longer] = new._replace(label=_add(new.label, before + nats))
 
 
 def _add(a: float, b: float) -> float:

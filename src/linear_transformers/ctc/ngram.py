@@ -40,8 +40,8 @@ class NGram:
 
     def log_prob(self, label: int, before: Sequence[int]) -> float:
         """Nats: of a label, or of the end (0), after a prefix that begins with its sequence."""
-        context = (END,) * (self.order - 1) + tuple(before)
-        context = context[len(context) - self.order + 1 :]
+        recent = tuple(before[max(0, len(before) - self.order + 1) :])
+        context = (END,) * (self.order - 1 - len(recent)) + recent
         key = (*context, label)
         if key not in self._known:
             self._known[key] = math.log(self._probability(label, context))

@@ -12,6 +12,7 @@ from linear_transformers.data.speech import (
     ManifestSpeech,
     SpeechDataModule,
     SpeechShape,
+    WallStreetJournal,
 )
 from linear_transformers.data.torchvision_images import TorchvisionImages
 
@@ -34,4 +35,5 @@ __all__ = [
     "SpeechShape",
     "Splits",
     "TorchvisionImages",
+    "WallStreetJournal",
 ]

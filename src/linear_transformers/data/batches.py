@@ -90,7 +90,7 @@ class BucketBatches(Sampler[list[int]]):
         self.num_items = len(lengths)
         order = np.argsort(lengths, kind="stable")
         # As many as leave a few batches for each: the last of a bucket is not full.
-        num_buckets = min(16, max(1, int(lengths.sum()) // (4 * budget)))
+        num_buckets = min(16, len(lengths), max(1, int(lengths.sum()) // (4 * budget)))
         parts = np.array_split(order, num_buckets)
         self.buckets = [(part, max(1, budget // int(lengths[part].max()))) for part in parts]
         self.seed = seed
@@ -122,24 +122,36 @@ class BucketBatches(Sampler[list[int]]):
 
 
 class SortedBatches(Sampler[list[int]]):
-    """Every item once over all devices, the shortest first, within a budget of frames.
-
-    Devices may have different numbers of batches: nothing may wait for the others between them.
-    """
+    """Every item once over all devices, the shortest first, within a budget of frames, in equally
+    many batches on each device: one with fewer would leave the others waiting for ever."""
 
     def __init__(self, lengths: np.ndarray, budget: int, *, rank: int = 0, world_size: int = 1):
-        self.batches: list[list[int]] = []
-        batch: list[int] = []
-        for item in np.argsort(lengths, kind="stable")[rank::world_size].tolist():
-            if batch and (len(batch) + 1) * lengths[item] > budget:
-                self.batches.append(batch)
-                batch = []
-            batch.append(item)
-        if batch:
-            self.batches.append(batch)
+        order = np.argsort(lengths, kind="stable")
+        shares = [order[i::world_size].tolist() for i in range(world_size)]
+        counts = [len(_cut(share, lengths, budget)) for share in shares]
+        # No batch may be empty: a device with an item too few has them in larger batches.
+        count = min(max(counts), *(len(share) for share in shares), len(lengths))
+        self.batches = _cut(shares[rank], lengths, budget)
+        while len(self.batches) < count:
+            largest = max(range(len(self.batches)), key=lambda i: len(self.batches[i]))
+            batch = self.batches[largest]
+            half = len(batch) // 2
+            self.batches[largest : largest + 1] = [batch[:half], batch[half:]]
+        while len(self.batches) > count:
+            self.batches[:2] = [self.batches[0] + self.batches[1]]
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[int]]:
         yield from self.batches
+
+
+def _cut(items: list[int], lengths: np.ndarray, budget: int) -> list[list[int]]:
+    """Items in rising order of length, cut wherever one more would break the budget."""
+    batches: list[list[int]] = [[]]
+    for item in items:
+        if batches[-1] and (len(batches[-1]) + 1) * lengths[item] > budget:
+            batches.append([])
+        batches[-1].append(item)
+    return batches

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from linear_transformers.shapes import Features, Lengths, PerBand
+from linear_transformers.shapes import Features, Lengths
 
 NORMALIZATIONS = ("corpus", "utterance", "none")
 SUBSAMPLINGS = (1, 2, 4)
@@ -42,11 +42,6 @@ class Normalization(nn.Module):
         self.kind = kind
         self.register_buffer("mean", torch.zeros(num_mels))
         self.register_buffer("deviation", torch.ones(num_mels))
-
-    def adopt(self, mean: PerBand, deviation: PerBand) -> None:
-        """Take over the training corpus' statistics; other kinds need none."""
-        self.mean.copy_(mean)
-        self.deviation.copy_(deviation)
 
     def forward(self, x: Features, lengths: Lengths) -> Features:
         if self.kind == "corpus":

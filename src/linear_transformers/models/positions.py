@@ -13,10 +13,7 @@ POSITIONS = ("concatenated", "added", "learned", "none")
 
 def sinusoids(positions: Places, width: int) -> Float[Tensor, "t width"]:
     """Fixed positions of Vaswani et al. (2017), section 3.5: sines and cosines in turn."""
-    device = positions.device
-    rate = torch.exp(
-        torch.arange(0, width, 2, dtype=torch.float64, device=device) * (-math.log(1e4) / width)
-    )
+    rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(1e4) / width))
     angle = positions.double().unsqueeze(1) * rate
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width].float()
 
@@ -93,7 +90,8 @@ class Positions(nn.Module):
         if self.kind == "none":
             return self.dropout(x)
         if self.max_length is None:
-            places = sinusoids(torch.arange(start, end, device=x.device), self.input_dim)
+            # On the CPU: not every device knows float64.
+            places = sinusoids(torch.arange(start, end), self.input_dim).to(x.device)
         else:
             places = self.table[start:end]
         if self.kind == "concatenated":

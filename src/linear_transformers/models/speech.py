@@ -14,7 +14,7 @@ from linear_transformers.models.acoustic import Convolution, Normalization, subs
 from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.transformer import StackState, Transformer
 from linear_transformers.ops.precision import without_autocast
-from linear_transformers.shapes import Features, Lengths
+from linear_transformers.shapes import Features, Lengths, PerBand
 
 Scores = Float[Tensor, "b s p"]
 EXAMPLE_FRAMES = 400  # four seconds
@@ -48,6 +48,7 @@ class SpeechEncoder(nn.Module):
     """
 
     convolutions: Sequence[Convolution]
+    longest: Tensor
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class SpeechEncoder(nn.Module):
                 "not wait for. Use normalization=corpus."
             )
         self.subsampling = subsampling
+        self.register_buffer("longest", torch.tensor(EXAMPLE_FRAMES))
         self.normalization = Normalization(normalization, num_mels)
         self.augment = SpecAugment(
             time_masks, time_mask_frames, mel_masks, mel_mask_bands, zero_masking=True
@@ -104,6 +106,18 @@ class SpeechEncoder(nn.Module):
         num_mels = len(self.normalization.mean)
         features = torch.zeros(1, EXAMPLE_FRAMES, num_mels, device=self.device)
         return features, torch.full((1,), EXAMPLE_FRAMES, device=self.device)
+
+    def adopt(self, mean: PerBand, deviation: PerBand, longest: int) -> None:
+        """Take over what the training corpus is like: it is saved with the weights.
+
+        Args:
+            mean: Of each band.
+            deviation: Of each band.
+            longest: Frames of the longest utterance.
+        """
+        self.normalization.mean.copy_(mean)
+        self.normalization.deviation.copy_(deviation)
+        self.longest.fill_(longest)
 
     def num_outputs(self, num_frames: int) -> int:
         """How many outputs there are of so many frames."""

@@ -28,9 +28,12 @@ class JobFailedError(Exception):
     """A job of a sweep could not go on, and has said why."""
 
 
+Job = Callable[[DictConfig], Outcome]
+
+
 def command(
     script: str, *, schema: type, usage: str, groups: tuple[str, ...] = ()
-) -> Callable[[Callable[[DictConfig], Outcome]], Callable[[], None]]:
+) -> Callable[[Job], "Program"]:
     """Make a job, a function of a validated configuration, into a program.
 
     Args:
@@ -40,66 +43,72 @@ def command(
         usage: Printed by `--help`, above the choices of `groups`.
         groups: Config groups whose choices `--help` lists.
     """
-    path = Path(script).resolve()
-    conf = path.parent / "conf"
-    keys = {field.name.rstrip("_") for field in fields(schema)}
-    wants_traceback = os.environ.get(TRACEBACK) == "1"
+    return lambda job: Program(job, Path(script).resolve(), schema, usage, groups)
 
-    def decorate(job: Callable[[DictConfig], Outcome]) -> Callable[[], None]:
-        def attempt(cfg: DictConfig) -> tuple[Outcome | None, str]:
-            """What the job came to, or the one line that says why it came to nothing."""
-            try:
-                with _traceback("1" if wants_traceback else None):  # for processes it starts
-                    return job(validated(cfg, schema)), ""
-            except (ValueError, OSError) as error:
-                message = _for_people(error)
-                if wants_traceback or message is None:
-                    raise
-                return None, message
 
-        def main() -> None:
-            if {"-h", "--help"} & set(sys.argv[1:]):
-                print(_help(usage, conf, groups))
-                return
-            register_project(path.parent)
-            composed = False
-            sweep: Sweep | None = None
+class Program:
+    """A job that is called from the command line, once or as the jobs of a sweep."""
 
-            def task(cfg: DictConfig) -> float | None:
-                nonlocal composed, sweep
-                composed = True
-                about = HydraConfig.get()
-                outcome, message = None, "stopped before its end"
-                try:
-                    outcome, message = attempt(cfg)
-                finally:
-                    if about.mode == RunMode.MULTIRUN:
-                        sweep = sweep or Sweep(Path(about.sweep.dir), path.name)
-                        sweep.add(about.overrides.task, outcome, message)
-                if outcome is not None:
-                    return outcome.objective
-                if about.mode == RunMode.RUN:
-                    sys.exit(f"error: {message}")
-                print(f"error: {message}", file=sys.stderr)
-                raise JobFailedError  # an exit would end the sweep
+    def __init__(self, job: Job, path: Path, schema: type, usage: str, groups: tuple[str, ...]):
+        self.job = job
+        self.path = path
+        self.conf = path.parent / "conf"
+        self.schema = schema
+        self.usage = usage
+        self.groups = groups
+        self.wants_traceback = os.environ.get(TRACEBACK) == "1"
 
-            run = hydra.main(version_base="1.3", config_path=str(conf), config_name=path.stem)
-            try:
-                with _traceback("1"):  # Hydra raises what it would print
-                    run(task)()
-            except JobFailedError:
-                sys.exit(1)
-            except (HydraException, OmegaConfBaseException, ValueError) as error:
-                if wants_traceback or composed:
-                    raise
-                sys.exit(f"error: {about_composition(error, conf, groups, keys)}")
-            finally:
-                if sweep is not None:
-                    sweep.report()
+    def __call__(self) -> None:
+        """Read the command line, compose, run, and say in one line what could not be done."""
+        if {"-h", "--help"} & set(sys.argv[1:]):
+            print(_help(self.usage, self.conf, self.groups))
+            return
+        register_project(self.path.parent)
+        self.composed = False
+        self.sweep: Sweep | None = None
+        run = hydra.main(version_base="1.3", config_path=str(self.conf), config_name=self.path.stem)
+        try:
+            with _traceback("1"):  # Hydra raises what it would print
+                run(self._task)()
+        except JobFailedError:
+            sys.exit(1)
+        except (HydraException, OmegaConfBaseException, ValueError) as error:
+            if self.wants_traceback or self.composed:
+                raise
+            keys = {field.name.rstrip("_") for field in fields(self.schema)}
+            sys.exit(f"error: {about_composition(error, self.conf, self.groups, keys)}")
+        finally:
+            if self.sweep is not None:
+                self.sweep.report()
 
-        return main
+    def _task(self, cfg: DictConfig) -> float | None:
+        """What Hydra calls with each configuration it composed."""
+        self.composed = True
+        about = HydraConfig.get()
+        outcome, message = None, "stopped before its end"
+        try:
+            outcome, message = self._attempt(cfg)
+        finally:
+            if about.mode == RunMode.MULTIRUN:
+                self.sweep = self.sweep or Sweep(Path(about.sweep.dir), self.path.name)
+                self.sweep.add(about.overrides.task, outcome, message)
+        if outcome is not None:
+            return outcome.objective
+        if about.mode == RunMode.RUN:
+            sys.exit(f"error: {message}")
+        print(f"error: {message}", file=sys.stderr)
+        raise JobFailedError  # an exit would end the sweep
 
-    return decorate
+    def _attempt(self, cfg: DictConfig) -> tuple[Outcome | None, str]:
+        """What the job came to, or the one line that says why it came to nothing."""
+        try:
+            with _traceback("1" if self.wants_traceback else None):  # for processes it starts
+                return self.job(validated(cfg, self.schema)), ""
+        except (ValueError, OSError) as error:
+            message = _for_people(error)
+            if self.wants_traceback or message is None:
+                raise
+            return None, message
 
 
 def _help(usage: str, conf: Path, groups: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 """A recogniser that hears a recording piece by piece, in constant memory."""
 
+import io
 import math
 import sys
 from collections.abc import Iterator
@@ -14,10 +15,11 @@ from torchaudio.functional import resample
 
 from linear_transformers.ctc import collapse
 from linear_transformers.data.speech import Waveform, log_mel
-from linear_transformers.data.speech.audio import checked
+from linear_transformers.data.speech.audio import UNKNOWN_SIZES, checked, converted, truncated
 from linear_transformers.data.speech.features import num_frames, shift_samples
 from linear_transformers.runtime.trained import Recogniser
 
+PACKED = (b"fLaC", b"OggS")  # how files begin that are no plain samples
 FILTER_WIDTH = 6  # of torchaudio's resampling, in zero crossings
 
 
@@ -107,43 +109,74 @@ def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.nd
         sample_rate: Of standard input that has no header.
 
     Raises:
-        ValueError: There is no such recording, or it is none.
+        ValueError: There is no such recording, it is none, or it is not whole.
     """
     if audio == "-":
         yield from _from_pipe(sys.stdin.buffer, seconds, sample_rate)
         return
     try:
-        with soundfile.SoundFile(Path(audio)) as file:
+        with soundfile.SoundFile(audio) as file:
             size = max(1, round(seconds * file.samplerate))
             while len(piece := file.read(size, dtype="float32", always_2d=True)):
                 yield checked(piece, audio), file.samplerate
+            fault = truncated(Path(audio), file.tell(), file.frames)
     except soundfile.SoundFileError as error:
         raise ValueError(f"{audio} is not a recording that can be read ({error}).") from error
+    if fault:
+        raise ValueError(fault)
+
+
+def from_standard_input(sample_rate: int) -> Waveform:
+    """All of standard input: a WAV, FLAC or Ogg, or bare 16-bit samples at the rate.
+
+    Raises:
+        ValueError: There is none, or it is damaged.
+    """
+    data = sys.stdin.buffer.read()
+    if not data.startswith((b"RIFF", *PACKED)):
+        whole = np.frombuffer(data[: len(data) - len(data) % 2], dtype="<i2")
+        samples, rate = whole.astype(np.float32)[:, None] / 2**15, sample_rate
+    else:
+        try:
+            samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        except soundfile.SoundFileError as error:
+            raise ValueError(
+                f"Standard input is no recording that can be read ({error})."
+            ) from error
+    if len(samples) == 0:
+        raise ValueError("Standard input holds no audio: it has no samples.")
+    return converted(samples, rate, sample_rate, "Standard input")
 
 
 def _from_pipe(
     pipe: BinaryIO, seconds: float, sample_rate: int
 ) -> Iterator[tuple[np.ndarray, int]]:
     """16-bit samples out of a pipe: a WAV's, or bare ones."""
-    head = pipe.read(4)
-    channels, rate = 1, sample_rate
-    if head == b"RIFF":
-        channels, rate = _wav_header(pipe)
-        head = b""
+    rest = pipe.read(4)
+    channels, rate, left = 1, sample_rate, math.inf
+    if rest.startswith(PACKED):
+        raise ValueError(
+            "Standard input is packed audio, which cannot be heard as it comes. Unpack it: "
+            "sox - -b 16 -e signed -t wav -."
+        )
+    if rest == b"RIFF":
+        (channels, rate, left), rest = _wav_header(pipe), b""
     width = 2 * channels
     size = width * max(1, round(seconds * rate))
-    rest = head
     # read1 gives what is there: nothing waits for a piece to be full.
-    while arrived := pipe.read1(size):  # pyright: ignore[reportAttributeAccessIssue]
+    while left > 0 and (arrived := pipe.read1(min(size, left))):  # pyright: ignore
+        left -= len(arrived)
         rest += arrived
         whole = len(rest) - len(rest) % width
         samples = np.frombuffer(rest[:whole], dtype="<i2").astype(np.float32) / 2**15
         rest = rest[whole:]
         yield samples.reshape(-1, channels), rate
+    if 0 < left < math.inf:
+        raise ValueError(f"Standard input ended {left} bytes before its header says: truncated.")
 
 
-def _wav_header(pipe: BinaryIO) -> tuple[int, int]:
-    """Channels and rate; what follows is samples."""
+def _wav_header(pipe: BinaryIO) -> tuple[int, int, float]:
+    """Channels, rate, and how many bytes of samples follow: infinite where nobody knows yet."""
     pipe.read(8)
     channels = rate = bits = kind = 0
     while len(header := pipe.read(8)) == 8:
@@ -154,7 +187,7 @@ def _wav_header(pipe: BinaryIO) -> tuple[int, int]:
                     f"Standard input is a WAV of {bits}-bit samples of kind {kind}; streams are "
                     "of 16-bit integers. Convert it: sox - -b 16 -e signed -t wav -."
                 )
-            return channels, rate
+            return channels, rate, math.inf if size in UNKNOWN_SIZES else size
         body = pipe.read(size + size % 2)
         if header[:4] == b"fmt ":
             kind = int.from_bytes(body[:2], "little")

@@ -28,7 +28,7 @@ class Performance(Callback):
 
     def __init__(self) -> None:
         self.tokens: int | torch.Tensor = 0
-        self.since = 0.0
+        self.since = self.epoch_start = self.validation_start = 0.0
         self.step = 0
         self.loss: torch.Tensor | None = None
         self.flops_per_token = 0.0
@@ -40,6 +40,7 @@ class Performance(Callback):
         self.peak_flops = peak_flops(pl_module.device, str(trainer.precision))
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.epoch_start = time.perf_counter()
         self._restart(trainer)
 
     def on_before_optimizer_step(
@@ -78,15 +79,21 @@ class Performance(Callback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_loss(trainer)  # before anything is saved
+        self.validation_start = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         for name, value in trainer.callback_metrics.items():
             if name.startswith("val/") and not value.isfinite():
                 self._stop(trainer, name)
-        self._restart(trainer)  # validation is not training
+        # Validation is not training.
+        self.epoch_start += time.perf_counter() - self.validation_start
+        self._restart(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_loss(trainer)  # before anything is saved
+        seconds = time.perf_counter() - self.epoch_start
+        for logger in trainer.loggers:
+            logger.log_metrics({"perf/seconds_per_epoch": seconds}, step=trainer.global_step - 1)
 
     def _restart(self, trainer: Trainer) -> None:
         self.tokens, self.since, self.step = 0, time.perf_counter(), trainer.global_step

@@ -31,7 +31,7 @@ from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, started
 from linear_transformers.runtime.tracking.record import summary
 from linear_transformers.runtime.validation import plain
-from linear_transformers.tasks import ImageGeneration, Task
+from linear_transformers.tasks import ImageGeneration, SpeechRecognition, Task
 
 # What a continued run may change: the model computes the same function of its weights.
 FREE_TO_CHANGE = {
@@ -105,9 +105,16 @@ def _run(
     if first:
         where = REPORTS[type(task)](run, data, task, trainer)
         print("", f"run      {shown(run.path)}", *where, sep="\n")
-        if isinstance(task, ImageGeneration):
-            print(f"next     uv run sample.py ckpt={shown(run.path if cfg.train else tested)}")
+        _say_what_next(task, run, run.path if cfg.train else tested)
     return Outcome(figure, {"run": run.path.name, **summary(run.metrics)} if first else {})
+
+
+def _say_what_next(task: Task, run: Run, trained: Path) -> None:
+    if isinstance(task, ImageGeneration):
+        print(f"next     uv run sample.py ckpt={shown(trained)}")
+    elif isinstance(task, SpeechRecognition):
+        audio = shown(run.samples / "test")
+        print(f"next     uv run transcribe.py ckpt={shown(trained)} audio={audio}")
 
 
 def _fit(trainer: Trainer, run: Run, data: DataModule, task: Task, resume: Path | None) -> None:
@@ -175,10 +182,10 @@ def _fit_to_each_other(data: DataModule, task: Task) -> list[str]:
     """What a model takes over from its data, and data leave out for a model; in lines."""
     if not isinstance(data, SpeechDataModule):
         return []
+    lines = data.leave_out(task.model.num_outputs)
     mean, deviation = (torch.from_numpy(x) for x in data.statistics())
-    task.model.normalization.adopt(mean, deviation)
-    left_out = data.leave_out_unspeakable(task.model.num_outputs)
-    return [f"note     {left_out}"] if left_out else []
+    task.model.adopt(mean, deviation, data.longest)
+    return [f"note     {line}" for line in lines]
 
 
 def _announce(run: Run, data: DataModule, task: Task, trainer: Trainer, watch: list[str]) -> None:

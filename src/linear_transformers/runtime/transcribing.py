@@ -1,17 +1,14 @@
 """The job behind transcribe.py: recordings in, phones out."""
 
-import io
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-import numpy as np
-import soundfile
 import torch
 from omegaconf import DictConfig
 from rich.console import Console
@@ -19,12 +16,16 @@ from rich.progress import track
 from torch import Tensor
 
 from linear_transformers.ctc import NGram, align, beam_search, greedy
-from linear_transformers.data.speech import Waveform, log_mel, read_audio, recordings_in
-from linear_transformers.data.speech.audio import converted
-from linear_transformers.data.speech.features import SHIFT_MS
+from linear_transformers.data.speech import log_mel, read_audio, recordings_in
+from linear_transformers.data.speech.features import SHIFT_MS, shift_samples
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 from linear_transformers.runtime.build import checkpoint_path
-from linear_transformers.runtime.listening import Listener, Resampler, pieces
+from linear_transformers.runtime.listening import (
+    Listener,
+    Resampler,
+    from_standard_input,
+    pieces,
+)
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.trained import Recogniser, load_recogniser
 
@@ -39,6 +40,14 @@ class Window(NamedTuple):
     kept: slice
 
 
+class Heard(NamedTuple):
+    """A recording that was read: what to call it, its length in seconds, its features."""
+
+    name: str
+    seconds: float
+    features: Tensor
+
+
 def transcribe(cfg: DictConfig) -> Outcome:
     """Write down what recordings say, in the order of their names."""
     _check(cfg)
@@ -47,70 +56,93 @@ def transcribe(cfg: DictConfig) -> Outcome:
     if cfg.stream:
         return _stream(cfg, recogniser)
     language_model = _language_model(cfg, recogniser)
-    recordings: list[Path | None] = (
-        [None] if cfg.audio == "-" else [*recordings_in(Path(cfg.audio))]
-    )
-    start, heard, failed = time.perf_counter(), 0.0, 0
+    recordings = ["-"] if cfg.audio == "-" else [str(p) for p in recordings_in(Path(cfg.audio))]
+    start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(cfg.out) as out:
-        for recording in _with_bar(recordings):
-            try:
-                waveform = _read(recording, recogniser.shape.sample_rate)
-            except ValueError as error:
-                if len(recordings) == 1:
-                    raise
-                print(f"skipped  {error}", file=sys.stderr)
-                failed += 1
-                continue
-            scores = scores_of(recogniser, waveform, cfg)
-            labels = _decode(scores, cfg, language_model)
-            seconds = len(waveform) / recogniser.shape.sample_rate
-            heard += seconds
-            name = "-" if recording is None else str(recording)
-            print(
-                _written(cfg.format, name, labels, scores, seconds, recogniser),
-                file=out,
-                flush=True,
-            )
+        for group in _groups(_with_bar(recordings), recogniser, cfg.batch, faults):
+            every = scores_of(recogniser, [heard.features for heard in group], cfg)
+            for heard, scores in zip(group, every, strict=True):
+                labels = _decode(scores, cfg, language_model)
+                for line in _written(cfg, heard, labels, scores, recogniser):
+                    print(line, file=out, flush=True)
+                seconds += heard.seconds
+    if len(faults) == len(recordings) == 1:
+        raise ValueError(faults[0])
     took = time.perf_counter() - start
-    _say(f"{len(recordings) - failed} recordings, {heard:.1f} s of audio in {took:.1f} s")
-    if failed:
-        raise ValueError(f"{failed} of {len(recordings)} recordings could not be read.")
-    return Outcome(
-        None, {"recordings": len(recordings), "real_time_factor": round(took / heard, 4)}
-    )
+    _say(f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s")
+    for fault in faults:
+        _say(f"skipped  {fault}")
+    if faults:
+        raise ValueError(f"{len(faults)} of {len(recordings)} recordings could not be read.")
+    return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3)})
+
+
+def _groups(
+    recordings: Iterable[str], recogniser: Recogniser, batch: int, faults: list[str]
+) -> Iterator[list[Heard]]:
+    """Recordings, so many at a time. What cannot be read is added to `faults`."""
+    group: list[Heard] = []
+    for recording in recordings:
+        try:
+            group.append(_read(recording, recogniser))
+        except (ValueError, OSError) as error:
+            faults.append(str(error))
+        if len(group) == batch:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _read(recording: str, recogniser: Recogniser) -> Heard:
+    shape = recogniser.shape
+    if recording == "-":
+        waveform = from_standard_input(shape.sample_rate)
+    else:
+        waveform = read_audio(Path(recording), shape.sample_rate)
+    features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
+    if len(features) == 0:
+        raise ValueError(f"{recording} lasts less than 25 ms: it has not a single frame.")
+    return Heard(recording, len(waveform) / shape.sample_rate, features)
 
 
 @torch.inference_mode()
-def scores_of(recogniser: Recogniser, waveform: Waveform, cfg: DictConfig) -> Tensor:
-    """Scores [t, p] of a recording of any length.
+def scores_of(recogniser: Recogniser, features: Sequence[Tensor], cfg: DictConfig) -> list[Tensor]:
+    """Scores [t, p] of recordings of any length.
 
-    A causal model hears it through; one that sees everything sees windows, as long as what it
-    was trained on, and of two that overlap each gives its half of what they share.
+    A causal model hears a long one through. One that sees everything sees windows, as long as the
+    longest utterance it was trained on if nothing else is asked for; of two that overlap each
+    gives its half of what they share.
     """
-    shape, model = recogniser.shape, recogniser.model
-    features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
-    if len(features) == 0:
-        raise ValueError("A recording of less than 25 ms was given: it has not a single frame.")
-    features = features.to(model.device)
-    if model.stack.causal:
-        return _heard_through(recogniser, features)
-    windows = windows_of(len(features), cfg.window, cfg.overlap, model.subsampling)
-    scores = []
+    model = recogniser.model
+    seconds = cfg.window or int(model.longest) * SHIFT_MS / 1000
+    shared = min(2.0, seconds / 4) if cfg.overlap is None else cfg.overlap
+    longest = seconds * 1000 / SHIFT_MS
+    parts: list[list[Tensor]] = [[] for _ in features]
+    windows: list[tuple[int, Window]] = []
+    for i, frames in enumerate(features):
+        if model.stack.causal and len(frames) > longest:
+            parts[i].append(_heard_through(recogniser, frames))
+            continue
+        found = windows_of(len(frames), seconds, shared, model.subsampling)
+        windows += [(i, window) for window in found]
     for first in range(0, len(windows), cfg.batch):
         some = windows[first : first + cfg.batch]
-        lengths = torch.tensor([w.end - w.start for w in some], device=model.device)
-        batch = features.new_zeros(len(some), int(lengths.max()), features.shape[1])
-        for row, window in zip(batch, some, strict=True):
-            row[: window.end - window.start] = features[window.start : window.end]
-        outputs, _ = model(batch, lengths)
-        scores += [row[window.kept] for row, window in zip(outputs, some, strict=True)]
-    return torch.cat(scores)
+        lengths = torch.tensor([window.end - window.start for _, window in some])
+        batch = torch.zeros(len(some), int(lengths.max()), recogniser.shape.num_mels)
+        for row, (i, window) in zip(batch, some, strict=True):
+            row[: window.end - window.start] = features[i][window.start : window.end]
+        outputs, _ = model(batch.to(model.device), lengths.to(model.device))
+        for row, (i, window) in zip(outputs, some, strict=True):
+            parts[i].append(row[window.kept])
+    return [torch.cat(part) for part in parts]
 
 
 def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int) -> list[Window]:
     """Windows that cover a recording; what is kept of their scores is the scores of all of it."""
     grid = 1000 / SHIFT_MS / subsampling  # outputs a second: windows begin where outputs do
-    size, shared = max(2, round(seconds * grid)), round(overlap * grid)
+    size = max(2, round(seconds * grid))
+    shared = min(round(overlap * grid), size - 1)
     total = -(-num_frames // subsampling)
     starts = [0]
     while starts[-1] + size < total:
@@ -131,7 +163,8 @@ def _heard_through(recogniser: Recogniser, features: Tensor) -> Tensor:
     state, scores, piece = model.init_state(), [], 1000
     for start in range(0, len(features), piece):
         last = start + piece >= len(features)
-        part, state = model.stream(features[None, start : start + piece], state, last=last)
+        frames = features[None, start : start + piece].to(model.device)
+        part, state = model.stream(frames, state, last=last)
         scores.append(part[0])
     return torch.cat(scores)
 
@@ -146,13 +179,15 @@ def _decode(scores: Tensor, cfg: DictConfig, language_model: NGram | None) -> li
 
 
 def _written(
-    form: str, name: str, labels: list[int], scores: Tensor, seconds: float, recogniser: Recogniser
-) -> str:
+    cfg: DictConfig, heard: Heard, labels: list[int], scores: Tensor, recogniser: Recogniser
+) -> list[str]:
     """A recording's transcript: a line of phones, a line a phone, or an object."""
     shape = recogniser.shape
-    if form == "phones":
-        return f"{name}\t{shape.decode(labels)}" if name != "-" else shape.decode(labels)
-    frame = SHIFT_MS / 1000 * recogniser.model.subsampling
+    text = shape.decode(labels)
+    if cfg.format == "phones":
+        return [text if heard.name == "-" else f"{heard.name}\t{text}"]
+    rate = shape.sample_rate
+    frame = shift_samples(rate) / rate * recogniser.model.subsampling
     spans: list[dict[str, Any]] = [
         {
             "label": shape.labels[span.label - 1],
@@ -162,25 +197,28 @@ def _written(
         }
         for span in align(scores, labels)
     ]
-    if form == "ctm":
-        return "\n".join(
-            f"{Path(name).stem} 1 {s['start']:.3f} {s['duration']:.3f} {s['label']} "
-            f"{s['probability']:.3f}"
-            for s in spans
-        )
-    return json.dumps(
-        {
-            "audio": name, "duration": round(seconds, 3),
-            shape.kind: shape.decode(labels), "spans": spans,
-        },
-        ensure_ascii=False,
-    )  # fmt: skip
+    if cfg.format == "json":
+        about = {"audio": heard.name, "duration": round(heard.seconds, 3)}
+        return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
+    # The id in a CTM has no spaces, nor has a label.
+    inside = Path(cfg.audio).is_dir()
+    name = Path(heard.name).relative_to(cfg.audio) if inside else Path(Path(heard.name).name)
+    utterance = str(name.with_suffix("")).replace(" ", "_")
+    return [
+        f"{utterance} 1 {span['start']:.3f} {span['duration']:.3f} "
+        f"{'<space>' if span['label'] == ' ' else span['label']} {span['probability']:.3f}"
+        for span in spans
+    ]
 
 
 def _stream(cfg: DictConfig, recogniser: Recogniser) -> Outcome:
     """Print what is heard as it is heard, then how long that took."""
-    if cfg.audio != "-" and len(recordings_in(Path(cfg.audio))) > 1:
-        raise ValueError(f"stream=true hears one recording; {cfg.audio} holds several.")
+    audio = cfg.audio
+    if audio != "-":
+        found = recordings_in(Path(audio))
+        if len(found) > 1:
+            raise ValueError(f"stream=true hears one recording; {audio} holds several.")
+        audio = str(found[0])
     listener, shape = Listener(recogniser), recogniser.shape
     resampler, busy, heard, rate = None, 0.0, 0, shape.sample_rate
     separator = " " if shape.kind == "phones" else ""
@@ -189,13 +227,13 @@ def _stream(cfg: DictConfig, recogniser: Recogniser) -> Outcome:
         if labels:
             print(shape.decode(labels), end=separator, flush=True)
 
-    for samples, rate in pieces(cfg.audio, cfg.piece, shape.sample_rate):
+    for samples, rate in pieces(audio, cfg.piece, shape.sample_rate):
         start = time.perf_counter()
         resampler = resampler or Resampler(rate, shape.sample_rate)
         told(listener.hear(resampler(torch.from_numpy(samples.mean(axis=1)))))
         busy, heard = busy + time.perf_counter() - start, heard + len(samples)
     if resampler is None:
-        raise ValueError(f"{cfg.audio} holds no audio: it has no samples.")
+        raise ValueError(f"{audio} holds no audio: it has no samples.")
     start = time.perf_counter()
     told(listener.hear(resampler(torch.zeros(0), last=True), last=True))
     busy += time.perf_counter() - start
@@ -203,23 +241,6 @@ def _stream(cfg: DictConfig, recogniser: Recogniser) -> Outcome:
     seconds = heard / rate
     _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
     return Outcome(None, {"real_time_factor": round(busy / seconds, 4)})
-
-
-def _read(recording: Path | None, sample_rate: int) -> Waveform:
-    if recording is not None:
-        return read_audio(recording, sample_rate)
-    data = sys.stdin.buffer.read()
-    if data[:4] in (b"RIFF", b"fLaC", b"OggS"):
-        samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
-    else:
-        whole = data[: len(data) - len(data) % 2]
-        samples, rate = (
-            np.frombuffer(whole, dtype="<i2").astype(np.float32)[:, None] / 2**15,
-            sample_rate,
-        )
-    if len(samples) == 0:
-        raise ValueError("Standard input holds no audio: it has no samples.")
-    return converted(samples, rate, sample_rate, "Standard input")
 
 
 def _language_model(cfg: DictConfig, recogniser: Recogniser) -> NGram | None:
@@ -244,11 +265,13 @@ def _check(cfg: DictConfig) -> None:
         )
     if cfg.lm is not None and cfg.beam is None:
         raise ValueError("lm=MANIFEST weighs the prefixes of a beam: give beam=16, say.")
-    if not 0 <= cfg.overlap < cfg.window or cfg.batch < 1 or cfg.piece <= 0:
-        raise ValueError(
-            f"window={cfg.window} must be longer than overlap={cfg.overlap}, both in seconds, "
-            f"batch={cfg.batch} at least 1 and piece={cfg.piece} above 0."
-        )
+    if cfg.batch < 1 or cfg.piece <= 0:
+        raise ValueError(f"batch={cfg.batch} must be at least 1, and piece={cfg.piece} above 0.")
+    window, overlap = cfg.window, cfg.overlap
+    if (window is not None and window <= 0) or (overlap is not None and overlap < 0):
+        raise ValueError(f"window={window} must be above 0, and overlap={overlap} not below.")
+    if overlap is not None and (window is None or overlap >= window):
+        raise ValueError(f"overlap={overlap} needs a longer window=SECONDS, found {window}.")
 
 
 @contextmanager
@@ -264,10 +287,10 @@ def _output(path: str | None) -> Iterator[TextIO]:
         raise ValueError(f"out={path} exists already. Choose another name.") from error
 
 
-def _with_bar(recordings: list[Path | None]) -> Iterator[Path | None]:
+def _with_bar(recordings: list[str]) -> Iterable[str]:
     console = Console(stderr=True)
     hidden = not console.is_terminal or len(recordings) == 1
-    return iter(track(recordings, "transcribing", console=console, transient=True, disable=hidden))
+    return track(recordings, "transcribing", console=console, transient=True, disable=hidden)
 
 
 def _say(line: str) -> None:

@@ -125,8 +125,10 @@ class SpeechRecognition(Task):
         """Nats a phone; the scores and their lengths; how many phones there are."""
         scores, lengths = self.model(batch.features, batch.lengths)
         nats = ctc_loss(scores, lengths, batch.labels, batch.label_lengths)
-        count = int(batch.label_lengths.sum())
-        return nats.sum() / count, scores, lengths, count
+        # What has too few frames for its labels is not trained on; elsewhere it has no loss.
+        spelt = ~nats.isposinf()
+        count = max(1, int((batch.label_lengths * spelt).sum()))
+        return nats.where(spelt, 0).sum() / count, scores, lengths, count
 
     def _log_errors(self, stage: str) -> None:
         for name, rate in self.errors.compute().items():

@@ -7,14 +7,22 @@ import pytest
 import soundfile
 import torch
 
-from linear_transformers.data import EspeakSpeech, LibriSpeech, ManifestSpeech, SpeechShape
+from linear_transformers.data import (
+    EspeakSpeech,
+    LibriSpeech,
+    ManifestSpeech,
+    SpeechShape,
+    WallStreetJournal,
+)
 from linear_transformers.data.batches import BucketBatches, SortedBatches
+from linear_transformers.data.speech import read_audio
 from linear_transformers.data.speech.espeak import VOICES
 from linear_transformers.data.speech.labels import PHONES, labels_of, units_of
 from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 from linear_transformers.data.speech.sentences import sentence
 from linear_transformers.data.speech.synthesis import ARPABET, speak
+from linear_transformers.data.speech.wsj import spoken_words
 
 RATE = 16000
 
@@ -110,7 +118,7 @@ def test_validation_reports_every_fault_at_once(tmp_path):
     (tmp_path / "val3.wav").write_bytes(b"RIFF")
     (tmp_path / "val5.wav").unlink()
     with pytest.raises(ValueError, match="4 faults") as caught:
-        corpus(tmp_path, validate=True).prepare_data()
+        corpus(tmp_path, validate=True).utterances("train")
     places = [line.split(": ")[0] for line in str(caught.value).splitlines()[1:]]
     lines = ("train.jsonl:1", "val.jsonl:4", "val.jsonl:6", "test.jsonl:3")
     assert places == [f"{tmp_path}/{line}" for line in lines]
@@ -188,13 +196,51 @@ def test_an_interrupted_cache_is_made_again(tmp_path, monkeypatch):
 def test_what_cannot_be_spelt_is_left_out_or_refused(tmp_path, raises_one_line):
     write_corpus(tmp_path, count=120, phones=" ".join(["B"] * 30))
     data = corpus(tmp_path)
-    said = data.leave_out_unspeakable(lambda frames: (frames - 1) // 4 + 1)
-    assert "1 of 120" in said
+    (said,) = data.leave_out(lambda frames: (frames - 1) // 4 + 1)
+    assert "1 of 120 train" in said
     assert "train0.wav" in said
     kept = [i for batch in data.train_dataloader().sampler for i in batch]
     assert sorted(kept) == list(range(119))
     with raises_one_line("120 of 120", "task.encoder.subsampling"):
-        data.leave_out_unspeakable(lambda frames: 3)
+        data.leave_out(lambda frames: 3)
+
+
+def test_utterances_that_are_too_long_are_not_trained_on(tmp_path, raises_one_line):
+    write_corpus(tmp_path)  # 0.40 s ... 0.95 s
+    data = corpus(tmp_path, max_seconds=0.7, speeds=[0.9, 1.0])
+    (said,) = data.leave_out(lambda frames: frames)
+    assert "5 of 12 train utterances are longer than 0.7 s" in said
+    assert len(data.trained) == 7
+    assert data.longest == pytest.approx(70 / 0.9, abs=2)
+    with raises_one_line("No utterances are left"):
+        corpus(tmp_path, max_seconds=0.1).leave_out(lambda frames: frames)
+
+
+def test_labels_that_training_lacks_are_refused_before_it(tmp_path, raises_one_line):
+    write_corpus(tmp_path, phones="SPN")  # one that CMUdict does not know: the set is what occurs
+    lines = (tmp_path / "test.jsonl").read_text().splitlines()
+    (tmp_path / "test.jsonl").write_text("\n".join([lines[0].replace("HH AH0", "ZH"), *lines[1:]]))
+    with raises_one_line("test.jsonl:1", "'ZH'"):
+        corpus(tmp_path).check_sizes(1)
+    with pytest.raises(ValueError, match=r"test.jsonl:1: 'ZH' is not said in training"):
+        corpus(tmp_path, validate=True).utterances("val")
+
+
+def test_recordings_without_a_frame_are_refused_by_name(tmp_path, raises_one_line):
+    write_corpus(tmp_path)
+    soundfile.write(tmp_path / "val3.wav", noise(0.02), RATE)
+    lines = (tmp_path / "val.jsonl").read_text().replace('"duration": 0.55', '"duration": 0.02')
+    (tmp_path / "val.jsonl").write_text(lines)
+    with raises_one_line("val3.wav", "25 ms"):
+        corpus(tmp_path).check_sizes(1)
+
+
+def test_what_is_read_otherwise_is_read_again(tmp_path, raises_one_line):
+    write_corpus(tmp_path)
+    soundfile.write(tmp_path / "train0.wav", np.stack([noise(0.4)] * 2, axis=1), RATE)
+    corpus(tmp_path).check_sizes(1)
+    with raises_one_line("train0.wav", "2 channels"):
+        corpus(tmp_path, convert=False).check_sizes(1)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -227,16 +273,27 @@ def test_buckets_cover_everything_within_the_budget(world_size):
     assert padded < 1.15 * lengths.sum()
 
 
-@pytest.mark.parametrize("world_size", [1, 3])
-def test_evaluation_sees_everything_once(world_size):
-    lengths = np.random.default_rng(0).integers(10, 400, size=100)
-    batches = [
-        batch
+@pytest.mark.parametrize("count", [3, 17, 100])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_evaluation_sees_everything_once_in_equally_many_batches(world_size, count):
+    lengths = np.random.default_rng(0).integers(10, 400, size=count)
+    ranks = [
+        list(SortedBatches(lengths, 2000, rank=rank, world_size=world_size))
         for rank in range(world_size)
-        for batch in SortedBatches(lengths, 2000, rank=rank, world_size=world_size)
     ]
-    assert sorted(i for batch in batches for i in batch) == list(range(100))
-    assert all(len(b) * lengths[b].max() <= 2000 for b in batches)
+    assert len({len(batches) for batches in ranks}) == 1
+    every = [batch for batches in ranks for batch in batches]
+    assert sorted(i for batch in every for i in batch) == list(range(count))
+    assert all(every)
+    assert all(len(b) * lengths[b].max() <= 2000 for b in every)
+
+
+def test_a_device_with_an_utterance_too_few_waits_for_nobody():
+    lengths = np.full(17, 1000)
+    for budget in (8000, 1000):
+        ranks = [list(SortedBatches(lengths, budget, rank=r, world_size=2)) for r in range(2)]
+        assert len(ranks[0]) == len(ranks[1])
+        assert sum(len(b) for batches in ranks for b in batches) == 17
 
 
 def test_words_are_looked_up_and_never_guessed(tmp_path, raises_one_line):
@@ -290,6 +347,92 @@ def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
         LibriSpeech(str(tmp_path))
     with raises_one_line("train-other-500", "data.download=true"):
         LibriSpeech(str(tmp_path), train="train-other-500", labels="characters").utterances("train")
+
+
+def write_wsj(root, discs: bool) -> None:
+    """Two utterances a list, on discs or in one folder; the lexicon lacks the zebra."""
+    place = {"wsj0": "11-13.1", "wsj1": "13-34.1"} if discs else {"wsj0": "", "wsj1": ""}
+    train, dev = "wsj1/si_tr_s/460/460c020", "wsj1/si_dt_20/4k0/4k0c030"
+    listed = {
+        "wsj0/doc/indices/train/tr_s_wv1.ndx": (
+            "wsj0/si_tr_s/01i/01ic0201.wv1", "wsj0/si_tr_s/401/401c0201.wv1",
+        ),
+        "wsj1/doc/indices/si_tr_s.ndx": (f"{train}1.wv1", f"{train}2.wv1"),
+        "wsj1/doc/indices/h1_p0.ndx": (f"{dev}1.wv1", f"{dev}2.wv1"),
+        "wsj0/doc/indices/test/nvp/si_et_20.ndx": ("/wsj0/si_et_20/440/440c0401",),
+    }  # fmt: skip
+    dots = {
+        "01ic0201": "HELLO [loud_breath] DOG .",
+        "460c0201": '*HELLO* ,COMMA "DOUBLE-QUOTE DO:G~',
+        "460c0202": "HELLO ZEBRA",
+        "4k0c0301": "DOG DO- HELLO",
+        "4k0c0302": "!DOG HELLO",
+        "440c0401": "DOG .PERIOD",
+    }
+    for index, names in listed.items():
+        top = place[index[:4]]
+        (root / top / index).parent.mkdir(parents=True, exist_ok=True)
+        disc = {"wsj0": "11_13_1", "wsj1": "13_34_1"}[index[:4]]
+        (root / top / index).write_text(
+            "; a list\n" + "".join(f"{disc}:{name}\n" for name in names)
+        )
+        for name in names:
+            audio = root / top / name.lstrip("/").removesuffix(".wv1")
+            if audio.name in dots:
+                audio.parent.mkdir(parents=True, exist_ok=True)
+                soundfile.write(f"{audio}.wv1", noise(0.5), RATE, format="NIST", subtype="PCM_16")
+                line = f"{dots[audio.name]} ({audio.name})\n"
+                audio.with_suffix(".dot").write_text(line)
+    (root / "dict").write_text(
+        "hello HH AH0 L OW1\ndog D AO1 G\ncomma K AA1 M AH0\nperiod P IH1 R IY0 AH0 D\n"
+        "double D AH1 B AH0 L\nquote K W OW1 T\n"
+    )
+
+
+@pytest.mark.parametrize("discs", [True, False])
+def test_the_wall_street_journal_is_read_as_the_ldc_lays_it_out(tmp_path, discs):
+    write_wsj(tmp_path, discs)
+    data = WallStreetJournal(
+        str(tmp_path), path=str(tmp_path), lexicon=str(tmp_path / "dict"), batch_frames=200
+    )
+    said = {
+        split: [" ".join(u.units) for u in data.utterances(split)]
+        for split in ("train", "val", "test")
+    }
+    hello, dog = "HH AH L OW", "D AO G"
+    assert said == {
+        "train": [f"{hello} {dog}", f"{hello} K AA M AH D AH B AH L K W OW T {dog}"],
+        "val": [f"{dog} {hello}"],
+        "test": [f"{dog} P IH R IY AH D"],
+    }
+
+
+def test_detailed_transcripts_become_words():
+    for written, said in {
+        "THE [door_slam] *CAT* SAT .": "THE CAT SAT",
+        ",COMMA .PERIOD -HYPHEN %PERCENT": "COMMA PERIOD HYPHEN PERCENT",
+        "A:LL !NOT (B)UT `SO~": "ALL NOT BUT SO",
+        "[music/] MR. SMITH'S [/music]": "MR SMITH'S",
+        "HE WEN- WENT": "HE WEN- WENT",
+        "HE <and> WENT [<cough] HOME": "HE and WENT HOME",
+    }.items():
+        assert spoken_words(written) == said
+
+
+def test_compressed_sphere_files_go_through_sph2pipe(tmp_path, monkeypatch, raises_one_line):
+    path = tmp_path / "a.wv1"
+    path.write_bytes(
+        b"NIST_1A\n   1024\nsample_coding -s26 pcm,embedded-shorten-v2.00\n" + bytes(2000)
+    )
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    with raises_one_line("a.wv1", "shorten", "sph2pipe"):
+        read_audio(path, RATE)
+    soundfile.write(tmp_path / "whole.wav", noise(0.5), RATE)
+    program = tmp_path / "bin/sph2pipe"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$3" = "{path}" ] && exec /bin/cat "{tmp_path}/whole.wav"\n')
+    program.chmod(0o755)
+    assert len(read_audio(path, RATE)) == RATE // 2
 
 
 def test_the_spoken_corpus_is_a_function_of_its_numbers(tmp_path):

@@ -7,6 +7,7 @@ from linear_transformers.data.speech.features import log_mel
 from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.librispeech import LibriSpeech
 from linear_transformers.data.speech.manifests import ManifestSpeech
+from linear_transformers.data.speech.wsj import WallStreetJournal
 
 __all__ = [
     "EspeakSpeech",
@@ -14,6 +15,7 @@ __all__ = [
     "ManifestSpeech",
     "SpeechDataModule",
     "SpeechShape",
+    "WallStreetJournal",
     "Waveform",
     "log_mel",
     "read_audio",

@@ -1,5 +1,8 @@
 """One way to read a recording: as numbers in [-1, 1], one channel, at the rate that is wanted."""
 
+import io
+import shutil
+import subprocess
 from pathlib import Path
 from typing import BinaryIO
 
@@ -12,6 +15,8 @@ from torchaudio.functional import resample
 
 Waveform = Float[Tensor, "samples"]
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", ".wv2")
+# Of a WAV that is still being written.
+UNKNOWN_SIZES = (0, 0xFFFFFFFF)
 # A file may be a few milliseconds off what its manifest says: writers round.
 TOLERANCE = 0.05
 
@@ -34,7 +39,7 @@ def read_audio(
     if not path.is_file():
         raise ValueError(f"The recording {path} does not exist.")
     try:
-        with soundfile.SoundFile(path) as file:
+        with soundfile.SoundFile(_decompressed(path)) as file:
             claimed, rate = file.frames, file.samplerate
             samples = file.read(dtype="float32", always_2d=True)
     except soundfile.SoundFileError as error:
@@ -43,9 +48,9 @@ def read_audio(
         ) from error
     if len(samples) == 0:
         raise ValueError(f"{path} holds no audio: it has no samples.")
-    truncated = _truncated(path, samples, claimed)
-    if truncated:
-        raise ValueError(truncated)
+    fault = truncated(path, len(samples), claimed)
+    if fault:
+        raise ValueError(fault)
     seconds = len(samples) / rate
     if duration is not None and abs(seconds - duration) > TOLERANCE:
         raise ValueError(
@@ -53,6 +58,28 @@ def read_audio(
             "or another recording."
         )
     return converted(samples, rate, sample_rate, str(path), convert=convert)
+
+
+def _decompressed(path: Path) -> Path | io.BytesIO:
+    """The file itself, or what `sph2pipe` makes of one that is compressed by `shorten`, as the
+    LDC's SPHERE files are and libsndfile cannot read.
+
+    Raises:
+        ValueError: It is, and there is no such program, or the program fails.
+    """
+    with path.open("rb") as file:
+        head = file.read(1024)
+    if not (head.startswith(b"NIST_1A") and b"shorten" in head):
+        return path
+    if shutil.which("sph2pipe") is None:
+        raise ValueError(
+            f"{path} is compressed by shorten. Put the LDC's sph2pipe on the PATH, or convert it: "
+            "sph2pipe -f wav IN OUT."
+        )
+    done = subprocess.run(["sph2pipe", "-f", "wav", str(path)], capture_output=True)
+    if done.returncode != 0:
+        raise ValueError(f"sph2pipe cannot read {path}: {done.stderr.decode().strip()}")
+    return io.BytesIO(done.stdout)
 
 
 def converted(
@@ -85,11 +112,11 @@ def checked(samples: np.ndarray, name: str) -> np.ndarray:
     return samples
 
 
-def _truncated(path: Path, samples: np.ndarray, claimed: int) -> str:
+def truncated(path: Path, read: int, claimed: int) -> str:
     """Why a file cannot be whole, or nothing. libsndfile counts the frames of a truncated WAV from
     the bytes that are left, and says no word of what its header promises."""
-    if len(samples) < claimed:
-        return f"{path} is truncated: {len(samples)} of {claimed} samples could be read."
+    if read < claimed:
+        return f"{path} is truncated: {read} of {claimed} samples could be read."
     with path.open("rb") as file:
         head = file.read(4)
         if head != b"RIFF":
@@ -111,7 +138,7 @@ def _riff_data_bytes(file: BinaryIO) -> tuple[int, int] | None:
     while len(header := file.read(8)) == 8:
         size = int.from_bytes(header[4:], "little")
         if header[:4] == b"data":
-            return None if size in (0, 0xFFFFFFFF) else (file.tell(), size)
+            return None if size in UNKNOWN_SIZES else (file.tell(), size)
         file.seek(size + size % 2, 1)
     return None
 

@@ -13,13 +13,14 @@ from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import DataModule
 from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.speech.cache import FeatureCache, features_of
+from linear_transformers.data.speech.features import SHIFT_MS
 from linear_transformers.data.speech.labels import KINDS, SpeechShape, labels_of
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.shapes import SpeechBatch
 
 SPLITS = ("train", "val", "test")
 # More utterances than this share that cannot be spelt in their frames are a fault of the data.
-MOST_DROPPED = 0.01
+MOST_UNSPELT = 0.01
 
 
 class AudioOptions(NamedTuple):
@@ -81,7 +82,7 @@ class SpeechDataModule(DataModule):
         self._utterances: dict[str, list[Utterance]] = {}
         self._features: dict[str, FeatureCache] = {}
         self._shape: SpeechShape | None = None
-        self._spoken: np.ndarray | None = None
+        self._trained: np.ndarray | None = None
 
     @abstractmethod
     def read(self, split: str) -> list[Utterance]:
@@ -92,15 +93,26 @@ class SpeechDataModule(DataModule):
         """
 
     def utterances(self, split: str) -> list[Utterance]:
-        """The same, read once; of `train`, those that are not too long."""
+        """The same, read once."""
         if split not in self._utterances:
-            read = self.read(split)
-            if split == "train":
-                read = [u for u in read if (u.duration or 0) <= self.max_seconds]
-            if not read:
+            self._utterances[split] = self.read(split)
+            if not self._utterances[split]:
                 raise ValueError(f"There are no utterances to {split} on.")
-            self._utterances[split] = read
         return self._utterances[split]
+
+    def labels(self, split: str) -> list[list[int]]:
+        """The labels of each utterance.
+
+        Raises:
+            ValueError: One is not among those of training; it names the utterance.
+        """
+        found = []
+        for utterance in self.utterances(split):
+            try:
+                found.append(self.shape.encode(utterance.units))
+            except ValueError as error:
+                raise ValueError(f"{utterance.place or utterance.audio}: {error}") from error
+        return found
 
     @property
     def shape(self) -> SpeechShape:
@@ -129,53 +141,91 @@ class SpeechDataModule(DataModule):
         """Mean and standard deviation of each band in training."""
         return self.features("train").statistics()
 
+    @property
+    def trained(self) -> np.ndarray:
+        """Which utterances are trained on: all, before `leave_out` was asked."""
+        return np.arange(len(self.features("train"))) if self._trained is None else self._trained
+
+    @property
+    def longest(self) -> int:
+        """Frames of the longest of them, at its slowest."""
+        return int(self.features("train").lengths[self.trained].max())
+
     def check_sizes(self, world_size: int) -> None:
         for split in SPLITS:
+            self.labels(split)
             count = len(self.features(split))
             if count < world_size:
                 raise ValueError(
                     f"{count} {self.noun} to {split} on are fewer than {world_size} devices."
                 )
 
-    def leave_out_unspeakable(self, num_outputs: Callable[[int], int]) -> str:
-        """Leave out of training what CTC cannot spell: fewer outputs than labels and repeats.
+    def leave_out(self, num_outputs: Callable[[int], int]) -> list[str]:
+        """Leave out of training what is too long, and what CTC cannot spell: fewer outputs than
+        labels and repeats. Of the latter, those to validate and test on count as errors, but
+        have no loss.
 
         Args:
             num_outputs: Of a model, for so many frames.
 
         Returns:
-            How many there are, in words; nothing if there are none.
+            A line for each kind of which there are any.
 
         Raises:
-            ValueError: It is more than 1 % of the utterances.
+            ValueError: More than 1 % of a split cannot be spelt, or nothing is left.
         """
-        utterances, lengths = self.utterances("train"), self.features("train").lengths.min(axis=1)
-        self._spoken = np.array(
+        lines, kept = [], {}
+        for split in SPLITS:
+            spelt = self._spelt(split, num_outputs)
+            kept[split] = spelt
+            if not spelt.all():
+                fate = "left out" if split == "train" else "without a loss"
+                lines.append(f"{self._unspelt(split, spelt)}: {fate}")
+        most = self.max_seconds * 1000 / SHIFT_MS
+        short = self.features("train").lengths.max(axis=1) * min(self.speeds) <= most
+        if not short.all():
+            lines.append(
+                f"{(~short).sum()} of {len(short)} train {self.noun} are longer than "
+                f"{self.max_seconds:g} s: left out"
+            )
+        self._trained = np.flatnonzero(kept["train"] & short)
+        if not len(self._trained):
+            raise ValueError(f"No {self.noun} are left to train on: {'; '.join(lines)}.")
+        return lines
+
+    def _spelt(self, split: str, num_outputs: Callable[[int], int]) -> np.ndarray:
+        """Which utterances have outputs enough for their labels, at every speed."""
+        shortest = self.features(split).lengths.min(axis=1)
+        return np.array(
             [
-                num_outputs(int(length)) >= frames_needed(self.shape.encode(utterance.units))
-                for utterance, length in zip(utterances, lengths, strict=True)
+                num_outputs(int(length)) >= frames_needed(labels)
+                for length, labels in zip(shortest, self.labels(split), strict=True)
             ]
         )
-        short = np.flatnonzero(~self._spoken)
-        if not len(short):
-            return ""
+
+    def _unspelt(self, split: str, spelt: np.ndarray) -> str:
+        count, first = int((~spelt).sum()), int(np.flatnonzero(~spelt)[0])
         message = (
-            f"{len(short)} of {len(lengths)} training {self.noun} have fewer frames than labels "
-            f"after subsampling, {utterances[short[0]].audio} for one"
+            f"{count} of {len(spelt)} {split} {self.noun} have fewer frames than labels after "
+            f"subsampling, {self.utterances(split)[first].audio} for one"
         )
-        if len(short) > MOST_DROPPED * len(lengths):
+        if count > max(1, MOST_UNSPELT * len(spelt)):
             raise ValueError(f"{message}. Use a smaller task.encoder.subsampling.")
-        return f"{message}; they are left out"
+        return message
 
     def train_dataloader(self) -> DataLoader:
-        features = self.features("train")
-        kept = np.arange(len(features)) if self._spoken is None else np.flatnonzero(self._spoken)
         rank, world_size = self.world()
+        lengths = self.features("train").lengths[self.trained].max(axis=1)
         batches = BucketBatches(
-            features.lengths[kept].max(axis=1), self.batch_frames, self.seed,
+            lengths, self.batch_frames, self.seed,
             rank=rank, world_size=world_size, variants=len(self.speeds),
         )  # fmt: skip
-        return self._loader("train", batches, kept)
+        if not len(batches):
+            raise ValueError(
+                f"{len(lengths)} training {self.noun} make fewer batches than {world_size} "
+                "devices. Use a smaller data.batch_frames."
+            )
+        return self._loader("train", batches, self.trained)
 
     def val_dataloader(self) -> DataLoader:
         return self._evaluation_loader("val")
@@ -192,8 +242,8 @@ class SpeechDataModule(DataModule):
     def _loader(
         self, split: str, batches: BucketBatches | SortedBatches, kept: np.ndarray
     ) -> DataLoader:
-        utterances, shape = self.utterances(split), self.shape
-        labels = [shape.encode(utterances[i].units) for i in kept]
+        every = self.labels(split)
+        labels = [every[i] for i in kept]
         # batch_size=None: the sampler's items are whole lists. No worker processes: the features
         # are mapped into memory.
         return DataLoader(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from linear_transformers.data.speech.audio import read_audio
-from linear_transformers.data.speech.features import at_speed, log_mel
+from linear_transformers.data.speech.features import at_speed, log_mel, num_frames
 from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.manifest import Utterance
 
@@ -77,7 +78,7 @@ def features_of(
     Raises:
         ValueError: See `read_audio`.
     """
-    folder = root / _key(utterances, shape, speeds)
+    folder = root / _key(utterances, shape, speeds, convert)
     if not (folder / "lengths.npy").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         _write(folder, utterances, shape, speeds, name, convert)
@@ -96,6 +97,8 @@ def _write(
         waveform = read_audio(
             utterance.audio, shape.sample_rate, duration=utterance.duration, convert=convert
         )
+        if num_frames(len(waveform), shape.sample_rate) == 0:
+            raise ValueError(f"{utterance.audio} lasts less than 25 ms: it has not a single frame.")
         return [
             log_mel(
                 at_speed(waveform, speed, shape.sample_rate),
@@ -106,7 +109,7 @@ def _write(
         ]  # fmt: skip
 
     lengths = np.zeros((len(utterances), len(speeds)), dtype=np.int64)
-    raw, partial = folder / ".frames.part", folder / ".frames.npy.part"
+    raw, partial = (folder / f".{kind}-{os.getpid()}.part" for kind in ("frames", "array"))
     try:
         with raw.open("wb") as file:
             for i, parts in enumerate(_in_order(compute, utterances, name)):
@@ -135,8 +138,10 @@ def _in_order(compute, utterances: Sequence[Utterance], name: str) -> Iterator[l
         )  # fmt: skip
 
 
-def _key(utterances: Sequence[Utterance], shape: SpeechShape, speeds: Sequence[float]) -> str:
-    about = [VERSION, shape.num_mels, shape.sample_rate, list(speeds)]
+def _key(
+    utterances: Sequence[Utterance], shape: SpeechShape, speeds: Sequence[float], convert: bool
+) -> str:
+    about = [VERSION, shape.num_mels, shape.sample_rate, list(speeds), convert]
     digest = hashlib.sha256(json.dumps(about).encode())
     for utterance in utterances:
         try:
@@ -146,5 +151,6 @@ def _key(utterances: Sequence[Utterance], shape: SpeechShape, speeds: Sequence[f
                 f"{utterance.place}: the recording {utterance.audio} cannot be read "
                 f"({error.strerror})."
             ) from error
-        digest.update(f"{utterance.audio}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+        facts = (utterance.audio, utterance.duration, state.st_size, state.st_mtime_ns)
+        digest.update("\0".join(map(str, facts)).encode())
     return digest.hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import json
 import multiprocessing
+import os
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -98,8 +99,7 @@ class EspeakSpeech(ManifestSpeech):
 
 def synthesise(order: Order) -> None:
     """Speak a whole corpus. Its folder appears when all is there."""
-    partial = order.folder.with_name(f".{order.folder.name}.part")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = order.folder.with_name(f".{order.folder.name}-{os.getpid()}.part")
     try:
         for i, (split, size) in enumerate(zip(SPLITS, order.sizes, strict=True)):
             random = np.random.default_rng((VERSION, order.seed, i))
@@ -109,7 +109,11 @@ def synthesise(order: Order) -> None:
                     audio = f"{split}/{number:05d}.flac"
                     row = _speak(random, VOICES[split], partial / audio)
                     manifest.write(json.dumps({"audio": audio, **row}) + "\n")
-        partial.rename(order.folder)
+        try:
+            partial.rename(order.folder)
+        except OSError:
+            if not order.folder.is_dir():  # another process was as quick, and made the same
+                raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,10 +1,13 @@
 """Any corpus, as a manifest of each split."""
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.base import SPLITS, SpeechDataModule
+from linear_transformers.data.speech.features import num_frames
+from linear_transformers.data.speech.labels import labels_of
 from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 
@@ -45,20 +48,12 @@ class ManifestSpeech(SpeechDataModule):
         self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
         self.val_share = val_share
         self.validate = validate
-
-    def prepare_data(self) -> None:
-        """Look for faults, if that was asked for.
-
-        Raises:
-            ValueError: There are some; it lists every one.
-        """
-        if self.validate:
-            faults = [fault for path in self._manifests() for fault in self.faults(path)]
-            if faults:
-                found = "\n".join(faults)
-                raise ValueError(f"{len(faults)} faults in the data:\n{found}")
+        self._validated = False
 
     def read(self, split: str) -> list[Utterance]:
+        if self.validate and not self._validated:
+            self._check_everything()
+            self._validated = True
         path = self.paths[split]
         if path is not None and self.paths["val"] is not None:
             return self._lines(path)
@@ -70,24 +65,44 @@ class ManifestSpeech(SpeechDataModule):
         held = _held_out(chosen, self.val_share)
         return [u for u in chosen if ((u.speaker or u.audio.name) in held) == (split == "val")]
 
-    def faults(self, path: Path) -> list[str]:
-        """Everything that is wrong with a manifest and its recordings, a line each."""
-        found = []
-        for line in read_manifest(path, self.kind, self.lexicon):
-            if isinstance(line, str):
-                found.append(line)
-                continue
-            try:
-                read_audio(
-                    line.audio, self.options.sample_rate, duration=line.duration,
-                    convert=self.options.convert,
-                )  # fmt: skip
-            except ValueError as error:
-                found.append(f"{line.place}: {error}")
-        return found
+    def _check_everything(self) -> None:
+        """Look for every fault of every manifest.
 
-    def _manifests(self) -> list[Path]:
-        return [path for split in SPLITS if (path := self.paths[split]) is not None]
+        Raises:
+            ValueError: There are some; it lists all of them.
+        """
+        paths = [path for split in SPLITS if (path := self.paths[split]) is not None]
+        lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in paths}
+        trained = [line.units for line in lines[paths[0]] if isinstance(line, Utterance)]
+        known = set(labels_of(trained, self.kind))
+        faults = [
+            fault
+            for path in paths
+            for line in lines[path]
+            for fault in ([line] if isinstance(line, str) else self._faults(line, known))
+        ]
+        if faults:
+            found = "\n".join(faults)
+            raise ValueError(f"{len(faults)} faults in the data:\n{found}")
+
+    def _faults(self, utterance: Utterance, known: set[str]) -> list[str]:
+        """What is wrong with a recording or with what it is said to say."""
+        options, units, found = self.options, utterance.units, []
+        unknown = sorted(set(units) - known)
+        if unknown:
+            found.append(f"{', '.join(map(repr, unknown))} is not said in training.")
+        try:
+            waveform = read_audio(
+                utterance.audio, options.sample_rate,
+                duration=utterance.duration, convert=options.convert,
+            )  # fmt: skip
+        except ValueError as error:
+            found.append(str(error))
+        else:
+            frames = num_frames(len(waveform), options.sample_rate)
+            if frames < len(units) + sum(a == b for a, b in pairwise(units)):
+                found.append(f"{frames} frames are too few for {len(units)} {self.kind}.")
+        return [f"{utterance.place}: {fault}" for fault in found]
 
     def _lines(self, path: Path) -> list[Utterance]:
         lines = list(read_manifest(path, self.kind, self.lexicon))

@@ -57,6 +57,9 @@ class Tracker(Logger):
     def log_picture(self, name: str, path: Path, step: int) -> None:
         """Show a PNG or GIF file."""
 
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        """Let a recording be heard."""
+
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
         """Show rows of one shape."""
 

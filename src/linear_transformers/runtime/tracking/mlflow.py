@@ -54,6 +54,9 @@ class MLflowTracker(MLFlowLogger, Tracker):
         else:
             self.experiment.log_artifact(self.run_id, str(path), name)
 
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        self.experiment.log_artifact(self.run_id, str(path), name)
+
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
         self.experiment.log_text(self.run_id, markdown(rows) + "\n", f"{name}.md")
 

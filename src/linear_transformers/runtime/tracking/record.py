@@ -64,6 +64,8 @@ def summary(path: Path) -> dict[str, Any]:
             figures[f"test_{metric}"] = round(values[-1], 4)
     if rates := every("perf/tokens_per_second"):
         figures["tokens_per_second"] = round(median(rates))
+    if seconds := every("perf/seconds_per_epoch"):
+        figures["seconds_per_epoch"] = round(median(seconds), 2)
     for table in every("speed/sampling"):
         recurrent = table[0]
         figures |= {name: recurrent[name] for name in recurrent if name.endswith("_per_second")}

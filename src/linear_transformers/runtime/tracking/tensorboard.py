@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import soundfile
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 
@@ -30,6 +31,10 @@ class TensorBoardTracker(TensorBoardLogger, Tracker):  # pyright: ignore
             with Image.open(path) as image:
                 pixels = np.asarray(image.convert("RGB"))
             self.experiment.add_image(name, pixels, step, dataformats="HWC")
+
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        samples, rate = soundfile.read(path, dtype="float32")
+        self.experiment.add_audio(name, samples, step, sample_rate=rate)
 
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
         self.experiment.add_text(name, markdown(rows), step)

@@ -18,6 +18,12 @@ STEP = "trainer/global_step"
 DISABLED = "WANDB_MODE=disabled"
 
 
+# What a run's summary shows of figures that rise and fall.
+BESTS = (
+    ("bits_per_dim", "min"), ("phone_error_rate", "min"), ("loss", "min"), ("accuracy", "max"),
+)  # fmt: skip
+
+
 class WandbTracker(Tracker):
     """One W&B run for each run of ours, of an id that the run's folder keeps.
 
@@ -82,7 +88,7 @@ class WandbTracker(Tracker):
             self.run = self._init("disabled" if off else "offline")
         self.run.define_metric(STEP)
         self.run.define_metric("*", step_metric=STEP)
-        for name, best in (("bits_per_dim", "min"), ("loss", "min"), ("accuracy", "max")):
+        for name, best in BESTS:
             self.run.define_metric(f"val/{name}", step_metric=STEP, summary=best)
         return self._where(obstacle)
 
@@ -99,6 +105,11 @@ class WandbTracker(Tracker):
         moving = path.suffix == ".gif"
         picture = wandb.Video(str(path), format="gif") if moving else wandb.Image(str(path))
         self.log_metrics({name: picture}, step)
+
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        import wandb
+
+        self.log_metrics({name: wandb.Audio(str(path), caption=caption)}, step)
 
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
         import wandb

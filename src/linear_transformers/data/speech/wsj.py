@@ -1,0 +1,127 @@
+"""The Wall Street Journal corpus (LDC93S6A, LDC94S13A) as it comes from the LDC."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from linear_transformers.data.speech.base import SpeechDataModule
+from linear_transformers.data.speech.labels import units_of
+from linear_transformers.data.speech.lexicon import Lexicon
+from linear_transformers.data.speech.manifest import Utterance
+
+# Which utterances each split has: si284 is si84 and si200.
+INDICES = {
+    "train": (
+        "wsj0/doc/indices/train/tr_s_wv1.ndx",
+        "wsj1/doc/indices/si_tr_s.ndx",
+    ),
+    "val": ("wsj1/doc/indices/h1_p0.ndx",),  # dev93
+    "test": ("wsj0/doc/indices/test/nvp/si_et_20.ndx",),  # eval92
+}
+MISSING = "wsj0/si_tr_s/401/"  # listed for disc 11-2.1, and not on it
+
+
+class WallStreetJournal(SpeechDataModule):
+    """si284 to train on (80 hours), dev93 to validate on, eval92 to test on.
+
+    Transcripts are the detailed ones (.dot); phones are those of a lexicon. Utterances with a
+    word that it lacks, or that was not said to its end, are left out.
+
+    Args:
+        root: Where features are kept.
+        path: The discs, as folders `11-1.1/wsj0/...`, `13-34.1/wsj1/...`, or all in one:
+            `wsj0/...`, `wsj1/...`. The recordings (.wv1) are compressed by `shorten`, which
+            needs the LDC's `sph2pipe` on the PATH.
+        lexicon: A file like CMUdict's `cmudict.dict`.
+        options: See `SpeechDataModule`.
+
+    Raises:
+        ValueError: Phones are wanted and there is no lexicon; see `SpeechDataModule`.
+    """
+
+    def __init__(self, root: str, *, path: str, lexicon: str | None = None, **options: Any):
+        super().__init__(root, **options)
+        if self.kind == "phones" and lexicon is None:
+            raise ValueError(
+                "The Wall Street Journal corpus has texts and no phones. Give data.lexicon=FILE, "
+                "such as CMUdict's cmudict.dict, or use data.labels=characters."
+            )
+        self.path = Path(path)
+        self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
+        self._texts: dict[str, str] | None = None
+
+    def read(self, split: str) -> list[Utterance]:
+        found = []
+        for index in INDICES[split]:
+            for audio in self._listed(index):
+                text = self.texts.get(audio.stem.lower())
+                if text is None:
+                    raise ValueError(
+                        f"{audio} has no transcript: no .dot file below {self.path} names "
+                        f"{audio.stem}."
+                    )
+                units = self._units(spoken_words(text))
+                if units:
+                    speaker = audio.stem[:3].lower()
+                    found.append(Utterance(audio, units, speaker=speaker, text=text, place=index))
+        return found
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The transcript of every utterance, as it was written."""
+        if self._texts is None:
+            files = [p for p in self.path.rglob("*") if p.suffix.lower() == ".dot"]
+            lines = (line for file in files for line in file.read_text("latin-1").splitlines())
+            matches = (re.fullmatch(r"(.*)\((\w+)\)\s*", line) for line in lines)
+            self._texts = {match[2].lower(): match[1].strip() for match in matches if match}
+        return self._texts
+
+    def _listed(self, index: str) -> Iterator[Path]:
+        """The recordings that an index names: `11_1_1:wsj0/si_tr_s/01i/01ic0201.wv1`."""
+        candidates = [self.path / index, *sorted(self.path.glob(f"*/{index}"))]
+        file = next((path for path in candidates if path.is_file()), None)
+        if file is None:
+            raise ValueError(
+                f"{self.path} has no {index}, neither itself nor in a folder of a disc. Give "
+                "data.path=FOLDER, the one that holds wsj0 and wsj1, or the discs."
+            )
+        for line in file.read_text("latin-1").splitlines():
+            disc, _, name = line.partition(":")
+            if line.startswith(";") or not name.strip() or MISSING in name.lower():
+                continue
+            name = name.strip().lstrip("/")
+            name = name if name.lower().endswith(".wv1") else f"{name}.wv1"
+            folder = "{}-{}.{}".format(*disc.strip().split("_", 2))
+            yield next(
+                (p for p in (self.path / folder / name, self.path / name) if p.is_file()),
+                self.path / name,
+            )
+
+    def _units(self, words: str) -> tuple[str, ...]:
+        if re.search(r"\w-(\s|$)", words):  # a word that was not said to its end
+            return ()
+        if self.kind == "characters":
+            return units_of(words, self.kind)
+        assert self.lexicon is not None
+        try:
+            return self.lexicon(words)
+        except ValueError:  # a word that is not listed
+            return ()
+
+
+def spoken_words(text: str) -> str:
+    """A detailed transcript without its marks.
+
+    Noises, `[door_slam]`, and pauses, `.`, go; `*` (not as written), `:` (drawn out), `!` and a
+    backquote (stressed), `~` (cut off), a backslash and brackets of what is not quite audible go,
+    and their words stay. Punctuation that was read aloud, `,COMMA`, is its word. A word that was
+    not said to its end keeps its hyphen.
+    """
+    words = []
+    for word in re.sub(r"\[[^\]]*\]", " ", text).split():
+        word = re.sub(r"[*:!`~\\()<>]", "", word)
+        word = re.sub(r"^[^\w']+(?=\w)", "", word)
+        if re.search(r"\w", word):
+            words.append(word.rstrip('.,;?"'))
+    return " ".join(words)
