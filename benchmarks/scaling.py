@@ -70,6 +70,7 @@ def main() -> None:
             print(json.dumps(row), flush=True)
             if "failed" in row:
                 break  # longer ones would fail as well
+    rows.sort(key=lambda row: list(MODELS).index(row["model"]))
     # Longer ones are no longer side by side: a pass works on more memory than its batch did.
     slopes = fitted([row for row in rows if row["length"] <= options.tokens])
     show(slopes)

@@ -56,7 +56,8 @@ def spoken() -> SpeechBatch:
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_is_composed_built_and_run_for_a_step(experiment):
-    cfg = configured(f"experiment={experiment}")
+    where = ["data.path=WSJ"] if experiment.startswith("paper/speech/") else []
+    cfg = configured(f"experiment={experiment}", *where)
     if experiment.startswith("paper/copy/"):
         assert (cfg.model.num_layers, cfg.model.num_heads, cfg.data.max_length) == (4, 8, 128)
         assert (cfg.data.num_symbols, cfg.data.batch_size, cfg.optimizer.lr) == (10, 64, 1e-3)
