@@ -44,15 +44,18 @@ def figures(run: Path) -> dict[str, Any]:
     """One row: what was trained, how well it does, what it cost."""
     config = yaml.safe_load((run / "config.yaml").read_text())
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    baselines = next(record for record in records if "baseline/histogram" in record)
     model = config["model"]
+    sizes = {"layers": "num_layers", "heads": "num_heads", "model_dim": "model_dim"}
     return {
-        "attention": model["attention"]["_target_"].rsplit(".", 1)[1],
-        "layers": model["num_layers"],
-        "heads": model["num_heads"],
-        "model_dim": model["model_dim"],
+        "attention": model.get("attention", model)["_target_"].rsplit(".", 1)[1],
+        **{name: model[key] for name, key in sizes.items() if key in model},
         **summary(run / "metrics.jsonl"),
-        **{name: round(baselines[f"baseline/{name}"], 3) for name in ("histogram", "neighbours")},
+        **{
+            name: round(record[f"baseline/{name}"], 3)  # of images
+            for record in records
+            for name in ("histogram", "neighbours")
+            if f"baseline/{name}" in record
+        },
     }
 
 
