@@ -39,6 +39,7 @@ Rows = Int[Tensor, "r"]
 Known = Bool[Tensor, "t"]
 Places = Int[Tensor, "t"]
 PerSequence = Float[Tensor, "b"]
+PerSequenceFlag = Bool[Tensor, "b"]
 PerBand = Float[Tensor, "f"]
 
 Features = Float[Tensor, "b t f"]

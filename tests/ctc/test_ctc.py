@@ -17,6 +17,7 @@ from linear_transformers.ctc import (
     edits,
     frames_needed,
     greedy,
+    spellable,
 )
 
 
@@ -72,6 +73,9 @@ def test_repeats_need_a_blank_between(labels, needed):
                 scores, torch.tensor([frames]), torch.tensor([labels]), torch.tensor([len(labels)])
             )
             assert bool(loss.isfinite()) is possible
+            padded = torch.tensor([[*labels, 0, 0]])
+            told = spellable(torch.tensor([frames]), padded, torch.tensor([len(labels)]))
+            assert told.tolist() == [possible]
 
 
 def test_greedy_takes_each_frames_best():

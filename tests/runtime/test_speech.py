@@ -15,11 +15,14 @@ from PIL import Image
 from linear_transformers.ctc import Span
 from linear_transformers.data import SpeechShape
 from linear_transformers.data.speech import log_mel, read_audio
+from linear_transformers.data.speech.labels import PHONES
 from linear_transformers.runtime.alignments import draw_alignment, until_the_next
+from linear_transformers.runtime.build import build_task
 from linear_transformers.runtime.listening import Listener, Resampler
 from linear_transformers.runtime.trained import load_recogniser
 from linear_transformers.runtime.transcribing import scores_of, windows_of
-from tests.conftest import PROJECT
+from linear_transformers.shapes import SpeechBatch
+from tests.conftest import PROJECT, configured
 from tests.programs import complaint, figures, metrics, run, wandb_runs
 from tests.runtime.test_tracking import every, read_back
 
@@ -354,3 +357,20 @@ def test_models_of_images_and_of_speech_are_told_apart(root, tmp_path):
         "train", *TINY, "model=delta", f"paths.runs={tmp_path}", f"paths.data={root}/data"
     )
     assert "DeltaAttention" in message
+
+
+def test_what_cannot_be_spelt_has_errors_but_no_loss():
+    """And a training loss that is infinite is never taken for one of these."""
+    cfg = configured("data=espeak", *SMALL)
+    task = build_task(cfg, SpeechShape(40, RATE, "phones", PHONES)).eval()
+    logged = {}
+    task.log = lambda name, value, **options: logged.update({name: (value.item(), options)})
+    features, lengths = torch.randn(2, 60, 40), torch.tensor([60, 8])
+    labels, sizes = torch.tensor([[1, 2, 0, 0], [1, 1, 2, 3]]), torch.tensor([2, 4])
+    task.evaluate("val", SpeechBatch(features, lengths, labels, sizes))
+    loss, options = logged["val/loss"]
+    assert np.isfinite(loss)
+    assert options["batch_size"] == 2
+    assert task.errors.counts[1:].sum() == 6
+    infinite = task.training_step(SpeechBatch(features, lengths, labels, sizes), 0)
+    assert infinite.isposinf()

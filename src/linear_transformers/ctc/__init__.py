@@ -5,7 +5,7 @@ from linear_transformers.ctc.align import Span, align
 from linear_transformers.ctc.beam import beam_search
 from linear_transformers.ctc.edits import Edits, edits
 from linear_transformers.ctc.greedy import collapse, greedy
-from linear_transformers.ctc.loss import ctc_loss, frames_needed
+from linear_transformers.ctc.loss import ctc_loss, frames_needed, spellable
 from linear_transformers.ctc.ngram import NGram
 
 __all__ = [
@@ -19,4 +19,5 @@ __all__ = [
     "edits",
     "frames_needed",
     "greedy",
+    "spellable",
 ]

@@ -1,18 +1,24 @@
 """The negative log-likelihood of labels whose places in time nobody knows."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from itertools import pairwise
 
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.shapes import Labels, Lengths, PerSequence
+from linear_transformers.shapes import Labels, Lengths, PerSequence, PerSequenceFlag
 
 
-def frames_needed(labels: Sequence[int]) -> int:
+def frames_needed(labels: Sequence[Hashable]) -> int:
     """The fewest frames that can spell labels: one each, and a blank between two of a kind."""
     return len(labels) + sum(a == b for a, b in pairwise(labels))
+
+
+def spellable(lengths: Lengths, labels: Labels, label_lengths: Lengths) -> PerSequenceFlag:
+    """Which utterances of a padded batch have the frames that their labels need."""
+    repeats = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] != 0)
+    return lengths >= label_lengths + repeats.sum(1)
 
 
 def ctc_loss(

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchmetrics import Metric
 
-from linear_transformers.ctc import ctc_loss, edits, greedy
+from linear_transformers.ctc import ctc_loss, edits, greedy, spellable
 from linear_transformers.models import SpeechEncoder
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.base import OptimizerFactory, Task
@@ -100,16 +100,24 @@ class SpeechRecognition(Task):
         self.errors = PhoneErrors(len(labels))
 
     def training_step(self, batch: SpeechBatch, batch_idx: int) -> Float[Tensor, ""]:
-        loss, _, _, count = self._loss(batch)
+        nats, _, _ = self._nats(batch)
+        count = int(batch.label_lengths.sum())
+        loss = nats.sum() / count
         self.log("train/loss", loss.detach(), batch_size=count)
         return loss
 
     def evaluate(self, stage: str, batch: SpeechBatch) -> None:
-        loss, scores, lengths, count = self._loss(batch)
-        labels = batch.labels.tolist()
-        sizes = batch.label_lengths.tolist()
-        references = [row[:size] for row, size in zip(labels, sizes, strict=True)]
+        nats, scores, lengths = self._nats(batch)
+        sizes = batch.label_lengths
+        references = [
+            row[:size] for row, size in zip(batch.labels.tolist(), sizes.tolist(), strict=True)
+        ]
         self.errors.update(references, greedy(scores, lengths))
+        # What has too few frames for its labels has errors, but no loss.
+        spelt = spellable(lengths, batch.labels, sizes)
+        count = int(sizes[spelt].sum())
+        # Told even of nothing, with no weight: every device must tell the same figures.
+        loss = nats[spelt].sum() / max(1, count)
         self.log(f"{stage}/loss", loss, batch_size=count, sync_dist=True)
 
     def on_validation_epoch_end(self) -> None:
@@ -121,14 +129,11 @@ class SpeechRecognition(Task):
     def positions_in(self, batch: SpeechBatch) -> Tensor:
         return batch.lengths.sum()
 
-    def _loss(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor, int]:
-        """Nats a phone; the scores and their lengths; how many phones there are."""
+    def _nats(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each utterance; and the scores with their lengths."""
         scores, lengths = self.model(batch.features, batch.lengths)
         nats = ctc_loss(scores, lengths, batch.labels, batch.label_lengths)
-        # What has too few frames for its labels is not trained on; elsewhere it has no loss.
-        spelt = ~nats.isposinf()
-        count = max(1, int((batch.label_lengths * spelt).sum()))
-        return nats.where(spelt, 0).sum() / count, scores, lengths, count
+        return nats, scores, lengths
 
     def _log_errors(self, stage: str) -> None:
         for name, rate in self.errors.compute().items():

@@ -1,9 +1,10 @@
 """What corpora of speech share: features in a cache, and batches of like length over them."""
 
+import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,8 @@ from linear_transformers.data.base import DataModule
 from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.speech.cache import FeatureCache, features_of
 from linear_transformers.data.speech.features import SHIFT_MS
-from linear_transformers.data.speech.labels import KINDS, SpeechShape, labels_of
+from linear_transformers.data.speech.labels import KINDS, SpeechShape, labels_of, units_of
+from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.shapes import SpeechBatch
 
@@ -79,6 +81,7 @@ class SpeechDataModule(DataModule):
         self.options = AudioOptions(sample_rate, num_mels, convert)
         self.speeds = tuple(speeds)
         self.max_seconds = max_seconds
+        self.notes: list[str] = []  # what was left out as the corpus was read
         self._utterances: dict[str, list[Utterance]] = {}
         self._features: dict[str, FeatureCache] = {}
         self._shape: SpeechShape | None = None
@@ -97,7 +100,8 @@ class SpeechDataModule(DataModule):
         if split not in self._utterances:
             self._utterances[split] = self.read(split)
             if not self._utterances[split]:
-                raise ValueError(f"There are no utterances to {split} on.")
+                why = "".join(f" {note}." for note in self.notes)
+                raise ValueError(f"There are no utterances to {split} on.{why}")
         return self._utterances[split]
 
     def labels(self, split: str) -> list[list[int]]:
@@ -174,7 +178,7 @@ class SpeechDataModule(DataModule):
         Raises:
             ValueError: More than 1 % of a split cannot be spelt, or nothing is left.
         """
-        lines, kept = [], {}
+        lines, kept = [*self.notes], {}
         for split in SPLITS:
             spelt = self._spelt(split, num_outputs)
             kept[split] = spelt
@@ -252,6 +256,54 @@ class SpeechDataModule(DataModule):
             sampler=batches,
             pin_memory=torch.cuda.is_available(),
         )
+
+
+class TextSpeech(SpeechDataModule):
+    """A corpus that has texts and no phones.
+
+    Args:
+        root: See `SpeechDataModule`.
+        lexicon: A file like CMUdict's `cmudict.dict`; needed for phones.
+        options: See `SpeechDataModule`.
+
+    Raises:
+        ValueError: Phones are wanted and there is no lexicon; see `SpeechDataModule`.
+    """
+
+    def __init__(self, root: str, *, lexicon: str | None, **options: Any):
+        super().__init__(root, **options)
+        if self.kind == "phones" and lexicon is None:
+            raise ValueError(
+                "This corpus has texts and no phones. Give data.lexicon=FILE, such as CMUdict's "
+                "cmudict.dict, or use data.labels=characters."
+            )
+        self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
+
+    @abstractmethod
+    def transcribed(self, split: str) -> Iterator[tuple[Utterance, str]]:
+        """Every utterance of a split, its units still to be found, and the words in it."""
+
+    def read(self, split: str) -> list[Utterance]:
+        every = [(utterance, self._units(words)) for utterance, words in self.transcribed(split)]
+        found = [utterance._replace(units=units) for utterance, units in every if units]
+        if len(found) < len(every):
+            self.notes.append(
+                f"{len(every) - len(found)} of {len(every)} {split} {self.noun} have a word that "
+                "is not in the lexicon, or was not said to its end: left out"
+            )
+        return found
+
+    def _units(self, words: str) -> tuple[str, ...]:
+        """Of a text; none where they would have to be guessed."""
+        if re.search(r"\w-(\s|$)", words):  # a word that was not said to its end
+            return ()
+        if self.kind == "characters":
+            return units_of(words, self.kind)
+        assert self.lexicon is not None
+        try:
+            return self.lexicon(words)
+        except ValueError:  # a word that is not listed
+            return ()
 
 
 class Batches(Dataset[SpeechBatch]):

@@ -1,17 +1,15 @@
 """LibriSpeech (Panayotov et al., 2015): read English books, with texts but no phones."""
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 from torchaudio.datasets import LIBRISPEECH
 
-from linear_transformers.data.speech.base import SpeechDataModule
-from linear_transformers.data.speech.labels import units_of
-from linear_transformers.data.speech.lexicon import Lexicon
+from linear_transformers.data.speech.base import TextSpeech
 from linear_transformers.data.speech.manifest import Utterance
 
 
-class LibriSpeech(SpeechDataModule):
+class LibriSpeech(TextSpeech):
     """Through torchaudio's class of the data set, which can download it.
 
     Phones are those of a lexicon; utterances with a word that it lacks are left out of training
@@ -27,7 +25,7 @@ class LibriSpeech(SpeechDataModule):
         options: See `SpeechDataModule`.
 
     Raises:
-        ValueError: Phones are wanted and there is no lexicon; see `SpeechDataModule`.
+        ValueError: See `TextSpeech`.
     """
 
     def __init__(
@@ -41,17 +39,11 @@ class LibriSpeech(SpeechDataModule):
         download: bool = False,
         **options: Any,
     ):
-        super().__init__(root, **options)
-        if self.kind == "phones" and lexicon is None:
-            raise ValueError(
-                "LibriSpeech has texts and no phones. Give data.lexicon=FILE, such as CMUdict's "
-                "cmudict.dict, or use data.labels=characters."
-            )
+        super().__init__(root, lexicon=lexicon, **options)
         self.parts = {"train": train, "val": val, "test": test}
-        self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
         self.download = download
 
-    def read(self, split: str) -> list[Utterance]:
+    def transcribed(self, split: str) -> Iterator[tuple[Utterance, str]]:
         part = self.parts[split]
         try:
             corpus = LIBRISPEECH(str(self.root), url=part, download=self.download)
@@ -60,20 +52,7 @@ class LibriSpeech(SpeechDataModule):
                 f"LibriSpeech's {part} is not in {self.root / 'LibriSpeech'} "
                 f"({' '.join(str(error).split())}). Put it there, or use data.download=true."
             ) from error
-        found = []
         for i in range(len(corpus)):
             path, _, text, speaker, _, _ = corpus.get_metadata(i)
-            units = self._units(text)
-            if units is not None:
-                audio = self.root / "LibriSpeech" / path
-                found.append(Utterance(audio, units, speaker=str(speaker), text=text, place=path))
-        return found
-
-    def _units(self, text: str) -> tuple[str, ...] | None:
-        if self.kind == "characters":
-            return units_of(text, self.kind)
-        assert self.lexicon is not None
-        try:
-            return self.lexicon(text)
-        except ValueError:  # a word that is not listed
-            return None
+            audio = self.root / "LibriSpeech" / path
+            yield Utterance(audio, (), speaker=str(speaker), text=text, place=path), text

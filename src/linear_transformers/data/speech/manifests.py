@@ -1,9 +1,9 @@
 """Any corpus, as a manifest of each split."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from linear_transformers.ctc import frames_needed
 from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.base import SPLITS, SpeechDataModule
 from linear_transformers.data.speech.features import num_frames
@@ -100,7 +100,7 @@ class ManifestSpeech(SpeechDataModule):
             found.append(str(error))
         else:
             frames = num_frames(len(waveform), options.sample_rate)
-            if frames < len(units) + sum(a == b for a, b in pairwise(units)):
+            if frames < frames_needed(units):
                 found.append(f"{frames} frames are too few for {len(units)} {self.kind}.")
         return [f"{utterance.place}: {fault}" for fault in found]
 

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from linear_transformers.data.speech.base import SpeechDataModule
-from linear_transformers.data.speech.labels import units_of
-from linear_transformers.data.speech.lexicon import Lexicon
+from linear_transformers.data.speech.base import TextSpeech
 from linear_transformers.data.speech.manifest import Utterance
 
 # Which utterances each split has: si284 is si84 and si200.
@@ -22,7 +20,7 @@ INDICES = {
 MISSING = "wsj0/si_tr_s/401/"  # listed for disc 11-2.1, and not on it
 
 
-class WallStreetJournal(SpeechDataModule):
+class WallStreetJournal(TextSpeech):
     """si284 to train on (80 hours), dev93 to validate on, eval92 to test on.
 
     Transcripts are the detailed ones (.dot); phones are those of a lexicon. Utterances with a
@@ -37,22 +35,15 @@ class WallStreetJournal(SpeechDataModule):
         options: See `SpeechDataModule`.
 
     Raises:
-        ValueError: Phones are wanted and there is no lexicon; see `SpeechDataModule`.
+        ValueError: See `TextSpeech`.
     """
 
     def __init__(self, root: str, *, path: str, lexicon: str | None = None, **options: Any):
-        super().__init__(root, **options)
-        if self.kind == "phones" and lexicon is None:
-            raise ValueError(
-                "The Wall Street Journal corpus has texts and no phones. Give data.lexicon=FILE, "
-                "such as CMUdict's cmudict.dict, or use data.labels=characters."
-            )
+        super().__init__(root, lexicon=lexicon, **options)
         self.path = Path(path)
-        self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
         self._texts: dict[str, str] | None = None
 
-    def read(self, split: str) -> list[Utterance]:
-        found = []
+    def transcribed(self, split: str) -> Iterator[tuple[Utterance, str]]:
         for index in INDICES[split]:
             for audio in self._listed(index):
                 text = self.texts.get(audio.stem.lower())
@@ -61,11 +52,9 @@ class WallStreetJournal(SpeechDataModule):
                         f"{audio} has no transcript: no .dot file below {self.path} names "
                         f"{audio.stem}."
                     )
-                units = self._units(spoken_words(text))
-                if units:
-                    speaker = audio.stem[:3].lower()
-                    found.append(Utterance(audio, units, speaker=speaker, text=text, place=index))
-        return found
+                speaker = audio.stem[:3].lower()
+                utterance = Utterance(audio, (), speaker=speaker, text=text, place=index)
+                yield utterance, spoken_words(text)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -92,22 +81,11 @@ class WallStreetJournal(SpeechDataModule):
                 continue
             name = name.strip().lstrip("/")
             name = name if name.lower().endswith(".wv1") else f"{name}.wv1"
-            folder = "{}-{}.{}".format(*disc.strip().split("_", 2))
+            folder = re.sub(r"(\d+)_(\d+)_(\d+)", r"\1-\2.\3", disc.strip())
             yield next(
                 (p for p in (self.path / folder / name, self.path / name) if p.is_file()),
                 self.path / name,
             )
-
-    def _units(self, words: str) -> tuple[str, ...]:
-        if re.search(r"\w-(\s|$)", words):  # a word that was not said to its end
-            return ()
-        if self.kind == "characters":
-            return units_of(words, self.kind)
-        assert self.lexicon is not None
-        try:
-            return self.lexicon(words)
-        except ValueError:  # a word that is not listed
-            return ()
 
 
 def spoken_words(text: str) -> str:
