@@ -20,8 +20,8 @@ class Paths:
 
 
 @dataclass
-class Proposed:
-    """What a data set proposes to transformers; other models have sizes of their own."""
+class ProposedTransformer:
+    """What a data set proposes to transformers."""
 
     num_layers: int
     num_heads: int
@@ -30,6 +30,15 @@ class Proposed:
     positions: str
     norm: str
     causal: bool
+
+
+@dataclass
+class ProposedBiLstm:
+    """What a data set proposes to bidirectional LSTMs."""
+
+    num_layers: int
+    hidden_dim: int
+    dropout: float
 
 
 @dataclass
@@ -46,7 +55,8 @@ class TrainJob:
     compile: bool
     matmul_precision: str
     paths: Paths
-    transformer: Proposed
+    transformer: ProposedTransformer
+    bilstm: ProposedBiLstm
     model: Node
     data: Node
     task: Node

@@ -12,7 +12,7 @@ import espeakng_loader
 import numpy as np
 
 SAMPLE_RATE = 22050
-RETRIEVAL, PHONEME_EVENTS, DONT_EXIT = 1, 1, 0x8000
+SYNCHRONOUS, PHONEME_EVENTS, DONT_EXIT = 2, 1, 0x8000
 END_OF_EVENTS, PHONEME = 0, 7
 UTF8, RATE, PITCH = 1, 1, 3
 
@@ -97,7 +97,6 @@ def speak(text: str, *, voice: str, words_per_minute: int, pitch: int) -> Spoken
     library.espeak_SetParameter(PITCH, pitch, 0)
     encoded = text.encode()
     library.espeak_Synth(encoded, len(encoded) + 1, 0, 1, 0, UTF8, None, None)
-    library.espeak_Synchronize()
     phones = [(start, phone) for start, name in events for phone in _arpabet(name)]
     starts, names = zip(*phones, strict=True) if phones else ((), ())
     return Spoken(np.concatenate(pieces), names, starts)
@@ -115,7 +114,7 @@ def _arpabet(name: str) -> list[str]:
 def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     rate = library.espeak_Initialize(
-        RETRIEVAL, 0, espeakng_loader.get_data_path().encode(), PHONEME_EVENTS | DONT_EXIT
+        SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), PHONEME_EVENTS | DONT_EXIT
     )
     assert rate == SAMPLE_RATE, f"eSpeak could not be started ({rate})"
     return library
