@@ -1,13 +1,16 @@
 """A run that was stopped goes on as if it had not been."""
 
 import json
+import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
 import torch
 
 from linear_transformers.runtime.checkpoint import load_checkpoint
+from linear_transformers.tasks import ImageGeneration, SpeechRecognition
 from tests.programs import QUICK, complaint, figures, run
 
 TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
@@ -43,6 +46,51 @@ def test_a_resumed_run_ends_with_the_same_weights_to_the_bit(whole, half):
     for name, value in expected["state_dict"].items():
         assert torch.equal(ours["state_dict"][name], value), name
     assert figures(half, "train/bits_per_dim") == figures(whole, "train/bits_per_dim")
+
+
+SPEECH = (
+    "data=espeak", "data.num_train=24", "data.num_val=3", "data.num_test=3",
+    "data.batch_frames=900", "data.speeds=[0.9,1.1]", "trainer=cpu", "logger=none", "test=false",
+    "trainer.max_epochs=2", "trainer.log_every_n_steps=1", "scheduler=constant",
+    "model.num_layers=1", "model.num_heads=2", "model.model_dim=16",
+)  # fmt: skip
+IMAGES = (
+    *TWO_STEPS, "trainer.max_epochs=2", "trainer.limit_train_batches=6", "test=false",
+    "trainer.accumulate_grad_batches=2", "data.batch_size=8",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("task", "arguments", "last"),
+    [(ImageGeneration, IMAGES, 10), (SpeechRecognition, SPEECH, 17)],
+    ids=["images", "speech"],
+)
+def test_a_run_stopped_within_an_epoch_ends_with_the_same_weights(
+    tmp_path, monkeypatch, task, arguments, last
+):
+    """Images with accumulated gradients, speech in batches of like length at changing speeds."""
+    places = (f"paths.runs={tmp_path}/runs", f"paths.data={tmp_path}/data")
+    run("train", *arguments, *places, "run_id=whole")
+    step, batches = task.training_step, iter(range(1, last + 1))
+
+    def stopping(self, *batch):
+        if next(batches) == last:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(task, "training_step", stopping)
+        with pytest.raises(SystemExit) as stopped:
+            run("train", *arguments, *places, "run_id=part")
+    assert stopped.value.code == 143
+    whole, part = (tmp_path / f"runs/{name}/checkpoints/last.ckpt" for name in ("whole", "part"))
+    whole, stopped_at = load_checkpoint(whole), load_checkpoint(part)["global_step"]
+    assert stopped_at % (whole["global_step"] // 2), "not within an epoch"
+    run("train", *arguments, *places, "run_id=part", "ckpt_path=part")
+    part = load_checkpoint(part)
+    assert part["global_step"] == whole["global_step"]
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(part["state_dict"][name], value), name
 
 
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):

@@ -1,13 +1,40 @@
 """Which items make which batch, on each of several devices."""
 
+from abc import abstractmethod
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 from torch.utils.data import Sampler
 
 
-class EpochBatches(Sampler[list[int]]):
-    """Batches of training indices. The order is a function of (seed, epoch) and nothing else.
+class TrainingBatches(Sampler[list[int]]):
+    """Batches whose order is a function of (seed, epoch) and nothing else.
+
+    Attributes:
+        epoch: Whose order it is.
+        skip: How many batches of it the next iteration, and no later one, leaves out: those that
+            a run had seen when it was stopped.
+    """
+
+    epoch = 0
+    skip = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by the trainer before each epoch, after a resume too."""
+        self.epoch = epoch
+
+    @abstractmethod
+    def batches(self) -> Iterator[list[int]]:
+        """The epoch's, from the first."""
+
+    def __iter__(self) -> Iterator[list[int]]:
+        seen, self.skip = self.skip, 0
+        yield from islice(self.batches(), seen, None)
+
+
+class EpochBatches(TrainingBatches):
+    """Batches of training indices, all of the same size.
 
     Every device sees its own part of each global batch; what does not fill a global batch
     waits for another epoch's order.
@@ -21,16 +48,11 @@ class EpochBatches(Sampler[list[int]]):
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the trainer before each epoch, after a resume too."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return self.num_items // (self.batch_size * self.world_size)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def batches(self) -> Iterator[list[int]]:
         order = np.random.default_rng((self.seed, self.epoch)).permutation(self.num_items)
         used = order[: len(self) * self.batch_size * self.world_size]
         for batch in used.reshape(len(self), self.world_size, self.batch_size):
@@ -59,12 +81,11 @@ class EvaluationBatches(Sampler[list[int]]):
             yield batch.tolist()
 
 
-class BucketBatches(Sampler[list[int]]):
+class BucketBatches(TrainingBatches):
     """Batches of items of like length, each within a budget of frames, padding included.
 
     Items are sorted into buckets by length once; an epoch shuffles each bucket, cuts it into
-    batches, and shuffles those. The order is a function of (seed, epoch) and nothing else, and
-    every epoch has equally many batches.
+    batches, and shuffles those. Every epoch has equally many batches.
 
     Args:
         lengths: Of the items, in frames.
@@ -97,16 +118,11 @@ class BucketBatches(Sampler[list[int]]):
         self.rank = rank
         self.world_size = world_size
         self.variants = variants
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Called by the trainer before each epoch, after a resume too."""
-        self.epoch = epoch
 
     def __len__(self) -> int:
         return sum(-(-len(part) // size) for part, size in self.buckets) // self.world_size
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def batches(self) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, self.epoch))
         batches = [
             shuffled[start : start + size]

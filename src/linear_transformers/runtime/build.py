@@ -22,7 +22,7 @@ from linear_transformers.models import (
 )
 from linear_transformers.runtime.checkpoint import AtomicCheckpoints, RunInCheckpoint
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.randomness import StepSeed
+from linear_transformers.runtime.resuming import EpochPlace, StepSeed
 from linear_transformers.runtime.runs import Run
 from linear_transformers.runtime.tracking import Description, Record, Tracker
 from linear_transformers.tasks import Task
@@ -152,7 +152,9 @@ def build_trackers(cfg: DictConfig, description: Description) -> list[Tracker]:
 
 def build_trainer(cfg: DictConfig, run: Run, shape: Shape, trackers: Sequence[Tracker]) -> Trainer:
     """Lightning's trainer with this run's files, callbacks and loggers."""
-    callbacks: list[Callback] = [RunInCheckpoint(cfg, shape, run), StepSeed(cfg.seed)]
+    callbacks: list[Callback] = [
+        RunInCheckpoint(cfg, shape, run), StepSeed(cfg.seed), EpochPlace(run)
+    ]  # fmt: skip
     for name, node in cfg.callbacks.items():
         kind = node["_target_"].rsplit(".", 1)[1]
         files = {

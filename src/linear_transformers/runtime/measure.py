@@ -28,7 +28,8 @@ class Performance(Callback):
 
     def __init__(self) -> None:
         self.tokens: int | torch.Tensor = 0
-        self.since = self.epoch_start = self.validation_start = 0.0
+        self.since = self.validation_start = 0.0
+        self.epoch_start: float | None = None  # unknown where a run goes on within an epoch
         self.step = 0
         self.loss: torch.Tensor | None = None
         self.flops_per_token = 0.0
@@ -38,6 +39,7 @@ class Performance(Callback):
         assert isinstance(pl_module, Task)
         self.flops_per_token = training_flops_per_token(pl_module.model)
         self.peak_flops = peak_flops(pl_module.device, str(trainer.precision))
+        self._restart(trainer)
 
     def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.epoch_start = time.perf_counter()
@@ -86,11 +88,14 @@ class Performance(Callback):
             if name.startswith("val/") and not value.isfinite():
                 self._stop(trainer, name)
         # Validation is not training.
-        self.epoch_start += time.perf_counter() - self.validation_start
+        if self.epoch_start is not None:
+            self.epoch_start += time.perf_counter() - self.validation_start
         self._restart(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_loss(trainer)  # before anything is saved
+        if self.epoch_start is None:
+            return
         seconds = time.perf_counter() - self.epoch_start
         for logger in trainer.loggers:
             logger.log_metrics({"perf/seconds_per_epoch": seconds}, step=trainer.global_step - 1)
