@@ -7,14 +7,15 @@ from linear_transformers.runtime.schema import TranscribeJob
 from linear_transformers.runtime.sweeps import Outcome
 
 USAGE = """
-usage: uv run transcribe.py ckpt=RUN_OR_FILE audio=FILE|DIR|- [KEY=VALUE ...]
+usage: uv run transcribe.py ckpt=RUN_OR_FILE audio=FILE|DIR|MANIFEST|- [KEY=VALUE ...]
 
 Write down the phones of recordings: WAV, FLAC, Ogg, Opus, MP3, of any length.
 
 what from
   ckpt=espeak-linear-...   a run's name or directory, or a checkpoint file
-  audio=FILE               or a folder, all below it; or - for standard input: a WAV, or 16-bit
-                           samples at the model's rate
+  audio=FILE               or a folder, all below it; or FILE.jsonl, a manifest, and the errors are
+                           counted; or - for standard input: a WAV, or 16-bit samples at the
+                           model's rate
   weights=ema              or raw; unset, those that were tested
   device=auto              or cpu, cuda, mps
 what to write
@@ -23,7 +24,7 @@ what to write
 how to decode
   beam=16                  prefix beam search instead of the most likely path
   lm=MANIFEST              with an n-gram model of the phones in it
-  lm_order=3 lm_weight=0.5 lm_bonus=0.5
+  lm_order=3 lm_weight=0.5 lm_bonus=1.0
 long recordings
   window=20  overlap=2     seconds read at once, and shared by neighbours; unset, as in training
   batch=16                 recordings or windows side by side

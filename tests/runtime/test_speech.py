@@ -23,7 +23,7 @@ from linear_transformers.runtime.trained import load_recogniser
 from linear_transformers.runtime.transcribing import scores_of, windows_of
 from linear_transformers.shapes import SpeechBatch
 from tests.conftest import PROJECT, configured
-from tests.programs import complaint, figures, metrics, run, wandb_runs
+from tests.programs import complaint, figures, metrics, run, run_apart, wandb_runs
 from tests.runtime.test_tracking import every, read_back
 
 RATE = 16000
@@ -153,6 +153,19 @@ def test_a_continued_run_goes_on_with_the_same_data(root):
         assert torch.equal(value, weights[1][name]), name
 
 
+def test_two_processes_hear_every_recording_once(root):
+    """Their errors are those of one process over the same recordings."""
+    places = (f"paths.data={root}/data", f"paths.runs={root}/runs")
+    run_apart(
+        "train", *TINY, *places, "run_id=two", "model=linear", *SMALL, "trainer=ddp",
+        "trainer.accelerator=cpu", "trainer.devices=2",
+    )  # fmt: skip
+    train(root, "one", "model=linear", *SMALL, "train=false", f"ckpt_path={root}/runs/two")
+    for figure in ("phone_error_rate", "substitutions", "deletions", "insertions", "loss"):
+        two, one = (figures(root / "runs" / name, f"test/{figure}")[-1] for name in ("two", "one"))
+        assert two == pytest.approx(one, rel=1e-5), figure
+
+
 def test_recordings_are_written_down_in_every_form(root, recordings, tmp_path):
     lines = transcribe(root, "linear", recordings).splitlines()
     assert [line.split("\t")[0] for line in lines] == [str(p) for p in sorted(recordings.iterdir())]
@@ -179,6 +192,13 @@ def test_a_beam_and_a_language_model_decode(root, recordings):
     narrow = transcribe(root, "linear", recordings, "beam=4")
     informed = transcribe(root, "linear", recordings, "beam=4", f"lm={manifest}", "lm_bonus=3.0")
     assert len(informed) > len(narrow)  # a bonus for each phone
+
+
+def test_a_manifest_is_transcribed_and_judged(root, recordings, capfd):
+    lines = transcribe(root, "linear", recordings.parent / "test.jsonl").splitlines()
+    assert lines == transcribe(root, "linear", recordings).splitlines()
+    rate = figures(root / "runs/linear", "test/phone_error_rate")[-1]
+    assert f"phone error rate {rate:.2f}, substitutions" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("piece", [0.007, 0.1, 3.0])

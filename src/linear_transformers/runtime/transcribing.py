@@ -16,7 +16,7 @@ from rich.progress import track
 from torch import Tensor
 
 from linear_transformers.ctc import NGram, align, beam_search, greedy
-from linear_transformers.data.speech import log_mel, read_audio, recordings_in
+from linear_transformers.data.speech import SpeechShape, log_mel, read_audio, recordings_in
 from linear_transformers.data.speech.features import SHIFT_MS, shift_samples
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 from linear_transformers.runtime.build import checkpoint_path
@@ -28,8 +28,10 @@ from linear_transformers.runtime.listening import (
 )
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.trained import Recogniser, load_recogniser
+from linear_transformers.tasks.speech_recognition import PhoneErrors
 
 FORMATS = ("phones", "ctm", "json")
+MANIFEST = ".jsonl"
 
 
 class Window(NamedTuple):
@@ -56,7 +58,8 @@ def transcribe(cfg: DictConfig) -> Outcome:
     if cfg.stream:
         return _stream(cfg, recogniser)
     language_model = _language_model(cfg, recogniser)
-    recordings = ["-"] if cfg.audio == "-" else [str(p) for p in recordings_in(Path(cfg.audio))]
+    said = _said(cfg, recogniser.shape)
+    recordings, errors = list(said), PhoneErrors(len(recogniser.shape.labels))
     start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(cfg.out) as out:
         for group in _groups(_with_bar(recordings), recogniser, cfg.batch, faults):
@@ -66,15 +69,41 @@ def transcribe(cfg: DictConfig) -> Outcome:
                 for line in _written(cfg, heard, labels, scores, recogniser):
                     print(line, file=out, flush=True)
                 seconds += heard.seconds
+                if (reference := said[heard.name]) is not None:
+                    errors.update([reference], [labels])
     if len(faults) == len(recordings) == 1:
         raise ValueError(faults[0])
     took = time.perf_counter() - start
     _say(f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s")
+    rates = _rates(errors) if Path(cfg.audio).suffix == MANIFEST else {}
+    if rates:
+        each = ", ".join(f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
+        _say(f"% of {recogniser.shape.kind}: {each}")
     for fault in faults:
         _say(f"skipped  {fault}")
     if faults:
         raise ValueError(f"{len(faults)} of {len(recordings)} recordings could not be read.")
-    return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3)})
+    return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
+
+
+def _said(cfg: DictConfig, shape: SpeechShape) -> dict[str, list[int] | None]:
+    """The recordings, and what is said in them where the audio is a manifest."""
+    path = Path(cfg.audio)
+    if path.suffix == MANIFEST:
+        return {str(u.audio): shape.encode(u.units) for u in _manifest(path, shape, "audio")}
+    names = ["-"] if cfg.audio == "-" else [str(recording) for recording in recordings_in(path)]
+    return dict.fromkeys(names)
+
+
+def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance]:
+    for line in read_manifest(path, shape.kind):
+        if not isinstance(line, Utterance):
+            raise ValueError(f"{option}: {line}")
+        yield line
+
+
+def _rates(errors: PhoneErrors) -> dict[str, float]:
+    return {name: round(rate.item(), 4) for name, rate in errors.compute().items()}
 
 
 def _groups(
@@ -246,12 +275,8 @@ def _stream(cfg: DictConfig, recogniser: Recogniser) -> Outcome:
 def _language_model(cfg: DictConfig, recogniser: Recogniser) -> NGram | None:
     if cfg.lm is None:
         return None
-    shape, sequences = recogniser.shape, []
-    for line in read_manifest(Path(cfg.lm), shape.kind):
-        if isinstance(line, Utterance):
-            sequences.append(shape.encode(line.units))
-        else:
-            raise ValueError(f"lm: {line}")
+    shape = recogniser.shape
+    sequences = [shape.encode(u.units) for u in _manifest(Path(cfg.lm), shape, "lm")]
     return NGram(sequences, len(shape.labels), order=cfg.lm_order)
 
 
