@@ -30,6 +30,7 @@ CAUSAL = {
     "retention": RetentionAttention,
 }
 MELS, LABELS = 5, 3
+SUBSAMPLINGS = [(1, 3), (2, 7), (4, 3), (4, 11)]  # and the convolutions' width
 
 
 def build(name: str, *, causal: bool = False, positions: str = "added", **options) -> SpeechEncoder:
@@ -52,10 +53,10 @@ def features_of(frames: int, batch: int = 1) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("normalization", ["corpus", "utterance", "none"])
-@pytest.mark.parametrize("subsampling", [1, 2, 4])
+@pytest.mark.parametrize(("subsampling", "width"), SUBSAMPLINGS)
 @pytest.mark.parametrize("name", [*ENCODERS, "bilstm"])
-def test_a_padded_batch_gives_what_single_utterances_give(name, subsampling, normalization):
-    model = build(name, subsampling=subsampling, normalization=normalization)
+def test_a_padded_batch_gives_what_single_utterances_give(name, subsampling, width, normalization):
+    model = build(name, subsampling=subsampling, width=width, normalization=normalization)
     lengths = torch.tensor([1, 9, 33, 34, 35, 36])
     features = features_of(36, len(lengths))
     for row, length in zip(features, lengths, strict=True):
@@ -69,10 +70,11 @@ def test_a_padded_batch_gives_what_single_utterances_give(name, subsampling, nor
 
 
 @pytest.mark.parametrize("lookahead", [0, 3])
-@pytest.mark.parametrize("subsampling", [1, 2, 4])
+@pytest.mark.parametrize(("subsampling", "width"), SUBSAMPLINGS)
 @pytest.mark.parametrize("name", CAUSAL)
-def test_a_stream_gives_what_the_whole_gives(name, subsampling, lookahead):
-    model = build(name, causal=True, subsampling=subsampling, lookahead=lookahead)
+def test_a_stream_gives_what_the_whole_gives(name, subsampling, width, lookahead):
+    options = {"subsampling": subsampling, "width": width, "lookahead": lookahead}
+    model = build(name, causal=True, **options)
     for frames in (1, 2, 7, 41):
         features = features_of(frames, batch=2)
         expected, _ = model(features, torch.full((2,), frames))
@@ -85,9 +87,9 @@ def test_a_stream_gives_what_the_whole_gives(name, subsampling, lookahead):
             torch.testing.assert_close(torch.cat(parts, dim=1), expected)
 
 
-@pytest.mark.parametrize("subsampling", [1, 4])
-def test_a_causal_encoder_sees_no_further_than_it_says(subsampling):
-    model = build("linear", causal=True, subsampling=subsampling, lookahead=2)
+@pytest.mark.parametrize(("subsampling", "width"), SUBSAMPLINGS)
+def test_a_causal_encoder_sees_no_further_than_it_says(subsampling, width):
+    model = build("linear", causal=True, subsampling=subsampling, width=width, lookahead=2)
     features = features_of(40)
     changed = features.clone()
     changed[:, 24:] += 1
@@ -146,6 +148,7 @@ def test_every_parameter_is_trained(name):
         ("linear", True, {"normalization": "utterance"}, ("utterance", "corpus")),
         ("linear", False, {"normalization": "none at all"}, ("none at all", "corpus")),
         ("linear", False, {"subsampling": 3}, ("subsampling=3", "[1, 2, 4]")),
+        ("linear", False, {"width": 4}, ("width=4", "odd")),
         ("linear", False, {"positions": "learned"}, ("positions=learned", "added")),
     ],
 )

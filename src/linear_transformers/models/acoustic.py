@@ -111,24 +111,26 @@ class Convolution(nn.Module):
 
 
 def subsampling_of(
-    factor: int, num_inputs: int, num_outputs: int, *, causal: bool
+    factor: int, num_inputs: int, num_outputs: int, *, width: int, causal: bool
 ) -> nn.ModuleList:
-    """Convolutions of width 3 that make one frame out of `factor`.
+    """Convolutions that make one frame out of `factor`.
 
     Causal ones see no later frame than the first of the `factor` that an output is named after.
 
     Raises:
-        ValueError: A factor that is not offered.
+        ValueError: A factor that is not offered, or a width that has no middle.
     """
     if factor not in SUBSAMPLINGS:
         raise ValueError(f"subsampling={factor} is unknown. Choose one of {list(SUBSAMPLINGS)}.")
-    right = 0 if causal else 1
+    if width < 1 or width % 2 == 0:
+        raise ValueError(f"width={width} was asked for; it must be odd.")
+    right = 0 if causal else width // 2
     strides = [2] * int(math.log2(factor)) or [1]
     return nn.ModuleList(
         Convolution(
             num_inputs if i == 0 else num_outputs,
             num_outputs,
-            left=2 - right,
+            left=width - 1 - right,
             right=right,
             stride=stride,
         )

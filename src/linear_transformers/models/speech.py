@@ -36,6 +36,7 @@ class SpeechEncoder(nn.Module):
         num_mels: f.
         num_labels: Without the blank, which is label 0 and comes on top.
         subsampling: Frames that become one: 1, 2 or 4.
+        width: Frames that each convolution sees.
         lookahead: Of a causal stack: how many frames, after subsampling, an output waits for.
         normalization: See `Normalization`.
         time_masks: Stretches of time hidden in training (SpecAugment, Park et al., 2019).
@@ -57,6 +58,7 @@ class SpeechEncoder(nn.Module):
         num_mels: int,
         num_labels: int,
         subsampling: int = 4,
+        width: int = 3,
         lookahead: int = 0,
         normalization: str = "corpus",
         time_masks: int = 0,
@@ -82,7 +84,7 @@ class SpeechEncoder(nn.Module):
             time_masks, time_mask_frames, mel_masks, mel_mask_bands, zero_masking=True
         )
         self.convolutions = subsampling_of(  # pyright: ignore[reportAttributeAccessIssue]
-            subsampling, num_mels, stack.model_dim, causal=stack.causal
+            subsampling, num_mels, stack.model_dim, width=width, causal=stack.causal
         )
         # Row convolution of Deep Speech 2 (Amodei et al., 2016).
         self.lookahead = (
