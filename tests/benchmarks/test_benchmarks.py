@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import collect, machine, report, sampling, scaling
+from benchmarks import collect, machine, operators, report, sampling, scaling
 from tests.programs import QUICK, run
 
 
@@ -39,6 +39,28 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
         expected = 1000 * row["batch"] / (row["length"] * row["ms_per_step"])
         assert row["images_per_second"] == pytest.approx(expected, rel=0.01)
     assert "against softmax, cached" in capsys.readouterr().out
+
+
+def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
+    call(
+        operators, monkeypatch, "--shapes", "2x20", "1x9", "--threads", "1", "--rounds=1",
+        "--heads=2", "--head-dim=8", "--kernels", "parallel", "chunkwise", "sdpa", "--device=cpu",
+    )  # fmt: skip
+    rows = json.loads((results / "operators-cpu.json").read_text())["rows"]
+    assert [(row["batch"], row["length"], row["kernel"]) for row in rows] == [
+        (*size, name) for size in ((2, 20), (1, 9)) for name in ("parallel", "chunkwise", "sdpa")
+    ]
+    assert all(row["forward_ms"] > 0 < row["backward_ms"] for row in rows)
+    assert all(("share_of_peak" in row) == (row["kernel"] == "chunkwise") for row in rows)
+    assert "chunkwise" in capsys.readouterr().out
+
+
+def test_the_ratios_to_the_peer_are_put_in_words():
+    rows = [
+        {"kernel": "chunkwise", "times_peer_forward": forward, "times_peer_backward": 3.0}
+        for forward in (1.0, 4.0)
+    ]
+    assert "chunkwise forward 1.0 to 4.0 x, mean 2.0 x" in operators.finding(rows)
 
 
 def test_the_growth_with_length_is_put_in_words():

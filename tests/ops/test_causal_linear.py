@@ -1,5 +1,7 @@
-"""chunkwise and step against parallel, the definition."""
+"""chunkwise, cpp and step against parallel, the definition."""
 
+import shutil
+import sys
 from functools import partial
 
 import pytest
@@ -7,11 +9,19 @@ import torch
 from torch import Tensor
 
 from linear_transformers import ops
+from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from tests.conftest import random_qkv
 
 EPS = 1e-6
 LENGTHS = [1, 2, 63, 64, 65, 130]
+CPP = pytest.param(
+    ops.cpp,
+    id="cpp",
+    marks=pytest.mark.skipif(shutil.which("c++") is None, reason="the C++ kernel needs a compiler"),
+)
+# Every algorithm that is fast; chunks that divide no length.
+FAST = [pytest.param(partial(ops.chunkwise, chunk_size=12), id="chunkwise"), CPP]
 
 
 def features(t: int, **options) -> tuple[Tensor, Tensor, Tensor]:
@@ -46,6 +56,66 @@ def test_chunkwise_reproduces_parallel(t, chunk_size):
 
 
 @pytest.mark.parametrize("t", LENGTHS)
+@pytest.mark.parametrize(("c", "m"), [(1, 1), (8, 8), (16, 33), (40, 7), (64, 64), (256, 17)])
+@pytest.mark.parametrize("algorithm", [CPP])
+def test_cpp_reproduces_parallel(algorithm, t, c, m):
+    """At every width, from a state, with all gradients."""
+    q, k, _ = features(t, b=2, h=2, d=c)
+    v = torch.randn(2, t, 2, m, dtype=q.dtype)
+    state = (torch.rand(2, 2, c, m, dtype=q.dtype), torch.rand(2, 2, c, dtype=q.dtype))
+    inputs = [x.requires_grad_() for x in (q, k, v, *state)]
+    weights = [torch.randn_like(x) for x in (v, *state)]
+
+    def run(algorithm):
+        outputs, end = algorithm(*inputs[:3], eps=EPS, state=ops.LinearState(*inputs[3:]))
+        results = (outputs, *end)
+        weighted = sum((x * w).sum() for x, w in zip(results, weights, strict=True))
+        return results, torch.autograd.grad(weighted, inputs)
+
+    torch.testing.assert_close(run(algorithm), run(ops.parallel))
+
+
+@pytest.mark.parametrize("algorithm", [CPP])
+def test_the_fused_map_is_elu(algorithm):
+    x = torch.cat([torch.linspace(-100, 3, 4001), torch.tensor([0.0, -0.0, -1e-30, -300, 1e4])])
+    q = x.reshape(1, -1, 1, 1).expand(-1, -1, 1, 2).contiguous()
+    ones = torch.ones(1, len(x), 1, 1)
+    inputs = [y.requires_grad_() for y in (torch.ones_like(q), q, ones)]
+    _, end = algorithm(*inputs, eps=EPS, elu=True)
+    (gradient,) = torch.autograd.grad(end.k_sum.sum(), inputs[1])
+    exact = x.double().requires_grad_()
+    mapped = Elu(1)(exact)
+    (wanted,) = torch.autograd.grad(mapped.sum(), exact)
+    torch.testing.assert_close(gradient[0, :, 0, 0].double(), wanted, rtol=3e-7, atol=1e-37)
+    q, k, v = (y.float() for y in random_qkv(65))
+    fused, fused_end = algorithm(q, k, v, eps=EPS, elu=True)
+    phi = Elu(q.shape[-1])
+    expected, expected_end = ops.parallel(phi(q), phi(k), v, eps=EPS)
+    torch.testing.assert_close(fused, expected)
+    torch.testing.assert_close(fused_end, expected_end)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # opcheck looks at it
+@pytest.mark.parametrize("algorithm", [CPP])
+def test_cpp_is_an_operator_to_torch(algorithm):
+    q, k, v = (x.float().requires_grad_() for x in features(9))
+    state = ops.empty_state(2, 3, 8, 8, device="cpu", dtype=q.dtype)
+    torch.library.opcheck(
+        torch.ops.linear_transformers.cpp_causal.default, (q, k, v, *state, EPS, True)
+    )
+
+
+@pytest.mark.parametrize("algorithm", [CPP])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_no_number_stays_none(algorithm, bad):
+    q, k, v = (x.float() for x in features(5))
+    k[:, 2] = bad
+    outputs, _ = algorithm(q, k, v, eps=EPS, elu=True)
+    assert outputs[:, :2].isfinite().all()
+    assert not outputs[:, 2:].isfinite().any()
+
+
+@pytest.mark.parametrize("t", LENGTHS)
 def test_stepping_reproduces_parallel(t):
     q, k, v = features(t)
     expected, expected_state = ops.parallel(q, k, v, eps=EPS)
@@ -56,7 +126,7 @@ def test_stepping_reproduces_parallel(t):
     torch.testing.assert_close(state, expected_state)
 
 
-@pytest.mark.parametrize("algorithm", [ops.parallel, partial(ops.chunkwise, chunk_size=16)])
+@pytest.mark.parametrize("algorithm", [ops.parallel, *FAST])
 @pytest.mark.parametrize("cut", [1, 16, 23, 64])
 def test_a_sequence_can_be_continued_from_its_state(algorithm, cut):
     q, k, v = features(65)
@@ -69,8 +139,9 @@ def test_a_sequence_can_be_continued_from_its_state(algorithm, cut):
     torch.testing.assert_close(state, kept, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("algorithm", FAST)
 @pytest.mark.parametrize("t", [1, 5, 17])
-def test_gradients_of_chunkwise_are_right(t):
+def test_gradients_are_right(algorithm, t):
     q, k, v = (x.requires_grad_() for x in features(t, b=1, h=2, d=3))
     state = ops.LinearState(
         torch.rand(1, 2, 3, 3, dtype=torch.float64, requires_grad=True),
@@ -78,9 +149,7 @@ def test_gradients_of_chunkwise_are_right(t):
     )
 
     def run(q, k, v, kv_sum, k_sum):
-        outputs, end = ops.chunkwise(
-            q, k, v, eps=EPS, chunk_size=4, state=ops.LinearState(kv_sum, k_sum)
-        )
+        outputs, end = algorithm(q, k, v, eps=EPS, state=ops.LinearState(kv_sum, k_sum))
         return outputs, *end
 
     assert torch.autograd.gradcheck(run, (q, k, v, *state))
@@ -96,35 +165,38 @@ def test_padding_of_the_last_chunk_reaches_no_gradient(t):
     torch.testing.assert_close(ours, exact)
 
 
+@pytest.mark.parametrize("algorithm", FAST)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_input_is_summed_in_float32(dtype):
+def test_half_precision_input_is_summed_in_float32(algorithm, dtype):
     """At full length: a bf16 running sum would be off by 238 %, not by rounding of the output."""
     q, k, v = (x.to(dtype) for x in features(3072, b=1, h=2, d=16))
     expected, _ = ops.parallel(*(x.double() for x in (q, k, v)), eps=EPS)
-    outputs, state = ops.chunkwise(q, k, v, eps=EPS)
+    outputs, state = algorithm(q, k, v, eps=EPS)
     assert outputs.dtype == dtype
     assert {x.dtype for x in state} == {torch.float32}
     tolerance = 2 * torch.finfo(dtype).eps
     torch.testing.assert_close(outputs.double(), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_autocast_does_not_round_the_sums():
+@pytest.mark.parametrize("algorithm", FAST)
+def test_autocast_does_not_round_the_sums(algorithm):
     q, k, v = (x.float() for x in features(130))
-    expected, _ = ops.chunkwise(q, k, v, eps=EPS)
+    expected, _ = algorithm(q, k, v, eps=EPS)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs, state = ops.chunkwise(q, k, v, eps=EPS)
+        outputs, state = algorithm(q, k, v, eps=EPS)
         step_output, _ = ops.step(q[:, 0], k[:, 0], v[:, 0], state, eps=EPS)
     torch.testing.assert_close(outputs, expected, rtol=0, atol=0)
     assert step_output.dtype == torch.float32
 
 
-def test_half_precision_gradients_stay_within_rounding():
+@pytest.mark.parametrize("algorithm", FAST)
+def test_half_precision_gradients_stay_within_rounding(algorithm):
     q, k, v = features(257, b=1, h=2, d=16)
     weight = torch.randn_like(v)
 
     def gradients(dtype):
         inputs = [x.to(dtype).requires_grad_() for x in (q, k, v)]
-        outputs, _ = ops.chunkwise(*inputs, eps=EPS)
+        outputs, _ = algorithm(*inputs, eps=EPS)
         return torch.autograd.grad((outputs * weight.to(dtype)).sum(), inputs)
 
     for exact, rounded in zip(gradients(torch.float64), gradients(torch.bfloat16), strict=True):
@@ -132,7 +204,24 @@ def test_half_precision_gradients_stay_within_rounding():
         assert error < 0.01
 
 
-def test_no_weight_gives_zero_instead_of_nan():
+@pytest.mark.parametrize("algorithm", FAST)
+def test_no_weight_gives_zero_instead_of_nan(algorithm):
     zeros = torch.zeros(1, 3, 1, 2)
-    outputs, _ = ops.chunkwise(zeros, zeros, torch.ones(1, 3, 1, 2), eps=EPS)
+    outputs, _ = algorithm(zeros, zeros, torch.ones(1, 3, 1, 2), eps=EPS)
     torch.testing.assert_close(outputs, zeros)
+
+
+def test_where_there_is_no_compiler_it_is_said(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    library = sys.modules["linear_transformers.ops.cpp"]._library
+    library.cache_clear()
+    try:
+        assert ops.cpp_unavailable()
+        with pytest.raises(ValueError, match=r"kernel=cpp cannot run here: .*kernel=auto"):
+            LinearAttention(2, 8, feature_map=Elu, kernel="cpp")
+        auto = LinearAttention(2, 8, feature_map=Elu)
+        assert auto.kernel_on(torch.device("cpu")) == "chunkwise"
+        assert not list(tmp_path.rglob("*.so"))
+    finally:
+        library.cache_clear()

@@ -1,7 +1,5 @@
 """Additive attention (Bahdanau, Cho and Bengio, 2015), with a key-value cache."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -27,7 +25,7 @@ class AdditiveAttention(CachedAttention):
         ValueError: `block_size` is below 1.
     """
 
-    kernel: ClassVar[str] = "blocks of queries"
+    kernel = "blocks of queries"
 
     def __init__(self, num_heads: int, head_dim: int, *, block_size: int = 64):
         super().__init__(num_heads, head_dim)

@@ -35,7 +35,7 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
     continued twice (many completions of one prefix).
 
     Attributes:
-        kernel: Which implementation of the parallel form runs, for the run's log.
+        kernel: Which implementation of the parallel form was asked for.
         constant_state: Whether the state's size is independent of how much was read.
         exactly_causal: Whether no output depends on a later position. Where one does, its
             likelihoods are none, and stepping cannot give what `forward` gives.
@@ -43,7 +43,7 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         shares_keys: Whether queries are their own keys; `k` is not looked at.
     """
 
-    kernel: ClassVar[str]
+    kernel: str
     constant_state: ClassVar[bool]
     exactly_causal: ClassVar[bool] = True
     weights_sum_to_one: ClassVar[bool] = True
@@ -53,6 +53,10 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = head_dim
+
+    def kernel_on(self, device: torch.device) -> str:
+        """Which implementation runs there, for the run's log."""
+        return self.kernel
 
     def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
         """Every position at once, each seeing itself and those before it.

@@ -1,7 +1,5 @@
 """DeltaNet and gated DeltaNet: a memory that corrects what it recalls. See `ops.delta`."""
 
-from typing import ClassVar
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -22,7 +20,7 @@ class DeltaAttention(FastWeightAttention):
         chunk_size: l. Only speed depends on it.
     """
 
-    kernel: ClassVar[str] = "chunkwise, WY"
+    kernel = "chunkwise, WY"
     over_sequence = delta
     over_position = delta_step
 

@@ -1,7 +1,5 @@
 """Gated linear attention (Yang et al., 2024): what is forgotten depends on what is read."""
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -22,7 +20,7 @@ class GatedLinearAttention(FastWeightAttention):
         head_dim: d, and m: values are as wide as queries.
     """
 
-    kernel: ClassVar[str] = "chunkwise"
+    kernel = "chunkwise"
     over_sequence = decayed
     over_position = decayed_step
     chunk_size: int = 16

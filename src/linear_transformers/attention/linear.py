@@ -11,7 +11,7 @@ from linear_transformers.attention.base import (
     CrossAttention,
     check_equal_lengths,
 )
-from linear_transformers.feature_maps import FeatureMapFactory
+from linear_transformers.feature_maps import Elu, FeatureMapFactory
 from linear_transformers.ops import LinearState
 from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.shapes import (
@@ -26,6 +26,8 @@ from linear_transformers.shapes import (
     Value,
     Values,
 )
+
+KERNELS = ("auto", "parallel", "chunkwise", "cpp")
 
 
 class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState]):
@@ -43,10 +45,15 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         eps: Added to the denominator once, after the dot product.
         scale: phi sees queries and keys each multiplied by sqrt(scale), so their dot product
             by `scale`. The paper's 1.0 leaves them as they are.
-        chunk_size: Positions a chunk of the parallel form. Only speed depends on it.
+        chunk_size: Positions a chunk of `chunkwise`. Only speed depends on it.
+        kernel: Of the causal parallel form: `parallel`, the definition; `chunkwise`, matrix
+            products; `cpp`, compiled for this processor with the feature map fused; `auto` is
+            `cpp` on CPUs that have a compiler, else `chunkwise`.
+
+    Raises:
+        ValueError: A number that is too small, or a kernel that is unknown or cannot run here.
     """
 
-    kernel: ClassVar[str] = "chunkwise"
     constant_state: ClassVar[bool] = True
 
     def __init__(
@@ -58,6 +65,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         eps: float = 1e-6,
         scale: float = 1.0,
         chunk_size: int = 64,
+        kernel: str = "auto",
     ):
         super().__init__(num_heads, head_dim)
         if scale <= 0:
@@ -66,10 +74,21 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             raise ValueError(f"eps={eps} was asked for; it must not be negative.")
         if chunk_size < 1:
             raise ValueError(f"chunk_size={chunk_size} was asked for; it must be at least 1.")
+        if kernel not in KERNELS:
+            raise ValueError(f"kernel={kernel} is unknown. Choose one of {list(KERNELS)}.")
+        if kernel == "cpp" and (reason := ops.cpp_unavailable()):
+            raise ValueError(f"kernel=cpp cannot run here: {reason}. Use kernel=auto.")
         self.feature_map = feature_map(head_dim)
         self.eps = eps
         self.scale = scale
         self.chunk_size = chunk_size
+        self.kernel = kernel
+
+    def kernel_on(self, device: torch.device) -> str:
+        if self.kernel != "auto":
+            return self.kernel
+        on_cpu = device.type == "cpu" and ops.cpp_unavailable() is None
+        return "cpp" if on_cpu else "chunkwise"
 
     def init_state(
         self,
@@ -100,6 +119,14 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self, q: Queries, k: Keys, v: Values, state: LinearState | None = None
     ) -> tuple[Outputs, LinearState]:
         check_equal_lengths(q, k)
+        match self.kernel_on(v.device):
+            case "cpp" if type(self.feature_map) is Elu:
+                q, k = (self._scaled(*widened(x)) for x in (q, k))
+                return ops.cpp(q, k, v, eps=self.eps, state=state, elu=True)
+            case "cpp":
+                return ops.cpp(*self._features(q, k), v, eps=self.eps, state=state)
+            case "parallel":
+                return ops.parallel(*self._features(q, k), v, eps=self.eps, state=state)
         return ops.chunkwise(
             *self._features(q, k), v, eps=self.eps, state=state, chunk_size=self.chunk_size
         )
@@ -117,4 +144,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         # Widened before phi: in bf16, 1 + x would forget all but 8 bits of a small x.
         (x,) = widened(x)
         with without_autocast(x):
-            return self.feature_map(x if self.scale == 1.0 else x * self.scale**0.5)
+            return self.feature_map(self._scaled(x))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return x if self.scale == 1.0 else x * self.scale**0.5

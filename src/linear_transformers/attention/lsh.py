@@ -40,7 +40,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         ValueError: A number that is too small, or odd buckets.
     """
 
-    kernel: ClassVar[str] = "sorted windows"
+    kernel = "sorted windows"
     constant_state: ClassVar[bool] = True
 
     def __init__(

@@ -39,7 +39,7 @@ class ReformerAttention(BucketAttention, CachedAttention):
         ValueError: A number that is too small, or odd buckets.
     """
 
-    kernel: ClassVar[str] = "sorted chunks"
+    kernel = "sorted chunks"
     exactly_causal: ClassVar[bool] = False
 
     def __init__(

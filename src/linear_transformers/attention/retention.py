@@ -1,7 +1,5 @@
 """Retention (Sun et al., 2023): linear attention that forgets at a fixed rate for each head."""
 
-from typing import ClassVar
-
 import torch
 from torch import Tensor
 
@@ -20,7 +18,7 @@ class RetentionAttention(FastWeightAttention):
         chunk_size: l. Only speed depends on it.
     """
 
-    kernel: ClassVar[str] = "chunkwise"
+    kernel = "chunkwise"
     over_sequence = decayed
     over_position = decayed_step
 

@@ -1,6 +1,6 @@
 """Softmax attention (Vaswani et al., 2017), on PyTorch's fused kernels, with a key-value cache."""
 
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,7 +33,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
             the multiplicative attention of Luong et al. (2015).
     """
 
-    kernel: ClassVar[str] = "sdpa"
+    kernel = "sdpa"
 
     def __init__(self, num_heads: int, head_dim: int, *, scale: float | None = None):
         super().__init__(num_heads, head_dim)

@@ -1,7 +1,5 @@
 """Sparse factorised attention (Child et al., 2019), computed sparsely in both forms."""
 
-from typing import ClassVar
-
 import torch.nn.functional as F
 
 from linear_transformers.attention.base import check_equal_lengths
@@ -34,7 +32,7 @@ class SparseAttention(CachedAttention):
         ValueError: An unknown pattern, or numbers that no pattern has.
     """
 
-    kernel: ClassVar[str] = "blocks"
+    kernel = "blocks"
 
     def __init__(
         self,

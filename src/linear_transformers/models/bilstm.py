@@ -1,5 +1,6 @@
 """The baseline of Katharopoulos et al. (2020), table 3: layers of LSTMs that read both ways."""
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -24,7 +25,6 @@ class BiLstm(nn.Module):
     """
 
     causal: bool = False
-    kernel: str = "torch"
     activation_checkpointing: bool = False
 
     def __init__(self, *, num_layers: int = 3, hidden_dim: int = 320, dropout: float = 0.1):
@@ -47,6 +47,10 @@ class BiLstm(nn.Module):
     def description(self) -> str:
         """For the run's log."""
         return f"{self.lstm.num_layers} layers of {type(self).__name__}"
+
+    def kernel_on(self, device: torch.device) -> str:
+        """For the run's log."""
+        return "torch"
 
     def forward(
         self, x: Float[Tensor, "b t i"], lengths: Lengths | None = None

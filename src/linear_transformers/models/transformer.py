@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -117,10 +118,9 @@ class Transformer(nn.Module):
         """For the run's log."""
         return f"{len(self.blocks)} layers of {type(self.attention).__name__}"
 
-    @property
-    def kernel(self) -> str:
-        """Which implementation of attention trains, for the run's log."""
-        return self.attention.kernel if self.causal else "bidirectional"
+    def kernel_on(self, device: torch.device) -> str:
+        """Which implementation of attention trains there, for the run's log."""
+        return self.attention.kernel_on(device) if self.causal else "bidirectional"
 
     def forward(self, x: Inputs, lengths: Lengths | None = None) -> Hidden:
         """Every position at once.

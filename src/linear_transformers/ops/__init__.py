@@ -1,8 +1,9 @@
 """Causal linear attention as pure functions of tensors: no modules, no parameters, no config.
 
 `parallel` is the O(t^2) definition and the oracle of the tests, `chunkwise` the O(t) form
-that training uses, `recurrent.step` one position. Queries and keys are features: phi has
-already been applied. Every algorithm over a whole sequence has one signature,
+that training uses, `cpp` the same compiled for a CPU, `recurrent.step` one position. Queries
+and keys are features: phi has already been applied. Every algorithm over a whole sequence has
+one signature,
 
     (q, k, v, *, eps, state=None) -> (outputs, state after the sequence)
 
@@ -12,6 +13,8 @@ and, unnormalised, `decayed` and `delta`.
 
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.chunkwise import chunkwise
+from linear_transformers.ops.cpp import cpp
+from linear_transformers.ops.cpp import unavailable as cpp_unavailable
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
@@ -19,6 +22,8 @@ from linear_transformers.ops.recurrent import LinearState, empty_state, step
 __all__ = [
     "LinearState",
     "chunkwise",
+    "cpp",
+    "cpp_unavailable",
     "empty_state",
     "normalize",
     "parallel",

@@ -29,6 +29,7 @@ class LinearAttention(Factory):
     eps: float = 1e-6
     scale: float = 1.0
     chunk_size: int = 64
+    kernel: str = "auto"
 
 
 @dataclass
@@ -119,6 +120,7 @@ class SequenceTask(Target):
 @dataclass
 class SpeechEncoder(Factory):
     subsampling: int = 4
+    width: int = 3
     lookahead: int = 0
     normalization: str = "corpus"
     time_masks: int = 0

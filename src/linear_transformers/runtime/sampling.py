@@ -83,10 +83,11 @@ def _draw(
 ) -> None:
     """Make the images that are missing, and write each batch as it is finished."""
     attention = trained.model.stack.attention
+    whole = attention.kernel_on(trained.model.device)
     folder.record |= {
         "checkpoint": str(trained.path),
         "attention": type(attention).__name__,
-        "kernel": "recurrent" if cfg.cache else f"{attention.kernel}, recomputed for each value",
+        "kernel": "recurrent" if cfg.cache else f"{whole}, recomputed for each value",
         "device": str(trained.model.device),
         "batch": cfg.batch,
         "config": trained.config,

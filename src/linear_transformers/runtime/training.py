@@ -39,6 +39,7 @@ FREE_TO_CHANGE = {
     "model.activation_checkpointing",
     "model.attention.block_size",
     "model.attention.chunk_size",
+    "model.attention.kernel",
 }
 MATMUL_PRECISIONS = ("highest", "high", "medium")
 
@@ -194,7 +195,7 @@ def _announce(run: Run, data: DataModule, task: Task, trainer: Trainer, watch: l
     lines = [
         f"data     {data.shape.description}",
         f"model    {stack.description}, {parameters / 1e6:.2f} M parameters, "
-        f"kernel: {stack.kernel}",
+        f"kernel: {stack.kernel_on(trainer.strategy.root_device)}",
         f"device   {trainer.world_size} x {trainer.strategy.root_device.type}, "
         f"{torch.get_num_threads()} threads, precision {trainer.precision}",
         f"run      {shown(run.path)}",
@@ -223,6 +224,7 @@ def _quiet() -> None:
     for message in (
         ".*does not have many workers.*",  # batches are slices of memory
         ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
+        ".*your dataloader is not resumable.*",  # EpochPlace makes it so
         ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):

@@ -1,0 +1,372 @@
+// Causal linear attention on CPUs, forward and backward: eqs. 8 and 9 of Katharopoulos et al.
+// (2020) and their gradients, with the feature map and the normaliser in one pass.
+//
+// Everything is one primitive, a causal product of three sequences,
+//
+//     out_i = state^T a_i,    state = state_0 + sum over j <= i of b_j c_j^T,
+//
+// taken forward or backward in time:
+//
+//     sums of values     scan(phi(q), phi(k), v)
+//     d phi(q)           scan([g, h], [v, 1], phi(k))
+//     d phi(k)           scan([v, 1], [g, h], phi(q))   from the end
+//     d v                scan(phi(k), phi(q), g)        from the end
+//
+// where g and h are the gradients of a sum of values and of the sum of weights under it. Nothing
+// is kept for a position but its sum of weights; the states are computed anew on the way back.
+// A few positions go through the state together, so that it is read and written once for all of
+// them, and two vectors of it at a time stay in registers. A thread takes as many heads of a
+// sequence as it can, and copies a few positions of all of them at once: what lies side by side
+// in memory is read in one go.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+namespace {
+
+#if defined(__AVX512F__)
+constexpr int64_t kVectorBytes = 64;
+#elif defined(__AVX__)
+constexpr int64_t kVectorBytes = 32;
+#else
+constexpr int64_t kVectorBytes = 16;
+#endif
+constexpr int64_t kTogether = 4;  // positions that go through the state together
+constexpr int64_t kBlock = 16;    // positions that are copied into the cache at once
+
+template <typename T>
+struct Vector {
+  typedef T type __attribute__((vector_size(kVectorBytes), may_alias));
+  static constexpr int64_t size = kVectorBytes / sizeof(T);
+};
+
+template <typename T>
+int64_t padded(int64_t width) {
+  constexpr int64_t size = Vector<T>::size;
+  return (width + size - 1) / size * size;
+}
+
+// Rows of numbers, each beginning at a vector's boundary; zero at first, and in the padding.
+template <typename T>
+class Rows {
+ public:
+  Rows(int64_t rows, int64_t width) : stride(padded<T>(width)), bytes_(rows * stride * sizeof(T)) {
+    data_.reset(static_cast<T*>(std::aligned_alloc(kVectorBytes, bytes_)));
+    clear();
+  }
+  T* operator[](int64_t row) { return data_.get() + row * stride; }
+  const T* operator[](int64_t row) const { return data_.get() + row * stride; }
+  void clear() { std::memset(data_.get(), 0, bytes_); }
+
+  const int64_t stride;
+
+ private:
+  struct Free {
+    void operator()(T* data) const { std::free(data); }
+  };
+  size_t bytes_;
+  std::unique_ptr<T, Free> data_;
+};
+
+// One vector or two of the state's columns, and `P` positions.
+template <int P, int V, typename T>
+inline void scan_columns(const T* a, int64_t a_stride, const T* b, int64_t b_stride, const T* c,
+                         int64_t c_stride, T* out, int64_t out_stride, T* state,
+                         int64_t state_stride, int64_t height) {
+  using Vec = typename Vector<T>::type;
+  constexpr int64_t size = Vector<T>::size;
+  Vec added[P][V], sum[P][V];
+  for (int p = 0; p < P; ++p)
+    for (int v = 0; v < V; ++v) {
+      added[p][v] = *reinterpret_cast<const Vec*>(c + p * c_stride + v * size);
+      sum[p][v] = Vec{};
+    }
+  for (int64_t x = 0; x < height; ++x) {
+    Vec* row = reinterpret_cast<Vec*>(state + x * state_stride);
+    for (int v = 0; v < V; ++v) {
+      Vec s = row[v];
+      for (int p = 0; p < P; ++p) {
+        s += b[p * b_stride + x] * added[p][v];
+        sum[p][v] += a[p * a_stride + x] * s;
+      }
+      row[v] = s;
+    }
+  }
+  for (int p = 0; p < P; ++p)
+    for (int v = 0; v < V; ++v)
+      *reinterpret_cast<Vec*>(out + p * out_stride + v * size) = sum[p][v];
+}
+
+// The primitive, over `count` positions in the rows from `first` on: a and b are `height` wide, c
+// and out `width`. The state is in the rows of `states` from `state` on.
+template <int P, typename T>
+inline void scan_some(const Rows<T>& a, const Rows<T>& b, const Rows<T>& c, Rows<T>& out,
+                      Rows<T>& states, int64_t state, int64_t first, int64_t height,
+                      int64_t width) {
+  constexpr int64_t size = Vector<T>::size;
+  int64_t y = 0;
+  for (; y + size < padded<T>(width); y += 2 * size)
+    scan_columns<P, 2>(a[first], a.stride, b[first], b.stride, c[first] + y, c.stride,
+                       out[first] + y, out.stride, states[state] + y, states.stride, height);
+  if (y < width)
+    scan_columns<P, 1>(a[first], a.stride, b[first], b.stride, c[first] + y, c.stride,
+                       out[first] + y, out.stride, states[state] + y, states.stride, height);
+}
+
+template <typename T>
+void scan(const Rows<T>& a, const Rows<T>& b, const Rows<T>& c, Rows<T>& out, Rows<T>& states,
+          int64_t state, int64_t first, int64_t count, int64_t height, int64_t width) {
+  const int64_t last = first + count;
+  for (; first + kTogether <= last; first += kTogether)
+    scan_some<kTogether>(a, b, c, out, states, state, first, height, width);
+  for (; first < last; ++first)
+    scan_some<1>(a, b, c, out, states, state, first, height, width);
+}
+
+// A short row: memcpy would be a call.
+template <typename T>
+inline void copy(const T* __restrict x, T* __restrict y, int64_t width) {
+  for (int64_t i = 0; i < width; ++i) y[i] = x[i];
+}
+
+template <typename T>
+inline T dot(const T* __restrict x, const T* __restrict y, int64_t width) {
+  T sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < width; ++i) sum += x[i] * y[i];
+  return sum;
+}
+
+// e^x for x <= 0, without a branch, so that the compiler makes vectors of it: a power of two
+// times a polynomial (Cephes, Moshier 1992), to 2 units in the last place.
+inline float exp_negative(float x) {
+  float n = x * 1.44269504f + 12582912.0f;  // rounded to a whole number in the low bits
+  n -= 12582912.0f;
+  float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  const float bounded = n < -126.0f ? -126.0f : n;
+  const int32_t bits = (static_cast<int32_t>(bounded) + 127) << 23;
+  float power;
+  std::memcpy(&power, &bits, sizeof power);
+  return x < -87.0f ? 0.0f : p * power;
+}
+inline double exp_negative(double x) { return std::exp(x); }
+
+// phi: the identity, where features come ready, or elu + 1 (eq. 7).
+template <typename T>
+inline void features(const T* __restrict x, T* __restrict phi, int64_t width, bool elu) {
+  if (elu) {
+    for (int64_t i = 0; i < width; ++i)
+      phi[i] = x[i] > 0 ? x[i] + 1 : exp_negative(x[i] < 0 ? x[i] : T(0) * x[i]);
+  } else {
+    copy(x, phi, width);
+  }
+}
+
+// From the gradient of phi(x) to that of x. Where x <= 0, elu + 1 is its own derivative.
+template <typename T>
+inline void features_backward(const T* __restrict x, const T* __restrict phi,
+                              const T* __restrict gradient, T* __restrict out, int64_t width,
+                              bool elu) {
+  if (elu) {
+    for (int64_t i = 0; i < width; ++i) out[i] = gradient[i] * (x[i] > 0 ? T(1) : phi[i]);
+  } else {
+    copy(gradient, out, width);
+  }
+}
+
+}  // namespace
+
+struct Sizes {
+  int64_t batch, length, heads, features, values;
+};
+
+// Queries, keys or values, [b, t, h, c or m]: without gaps in a head, as far apart as it may be
+// between heads, positions and sequences. They come out of one product side by side.
+struct View {
+  const void* data;
+  int64_t batch, position, head;
+
+  template <typename T>
+  const T* at(int64_t b, int64_t t, int64_t h) const {
+    return static_cast<const T*>(data) + b * batch + t * position + h * head;
+  }
+};
+
+// Everything else is without gaps: outputs and gradients [b, t, h, c or m], sums of weights
+// [b, t, h], states [b, h, c, m] and [b, h, c].
+namespace {
+
+// Call work(sequence, first head, heads) for all heads of all sequences, on all threads.
+template <typename Work>
+void for_all(const Sizes& n, const Work& work) {
+  const int64_t threads = at::get_num_threads();
+  int64_t groups = 1;  // of heads: as few as give every thread as much to do
+  while (groups < n.heads && (n.heads % groups || (n.batch * groups % threads &&
+                                                   n.batch * groups < 4 * threads)))
+    ++groups;
+  const int64_t heads = n.heads / groups;
+  at::parallel_for(0, n.batch * groups, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) work(i / groups, i % groups * heads, heads);
+  });
+}
+
+template <typename T>
+void forward(const Sizes& n, const View& q, const View& k, const View& v, const T* kv_sum,
+             const T* k_sum, T* out, T* weight, T* kv_sum_after, T* k_sum_after, T eps, bool elu) {
+  const int64_t C = n.features, M = n.values;
+  for_all(n, [&](int64_t b, int64_t first, int64_t heads) {
+    // Of each head, the rows of a block; and its state.
+    Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C);
+    Rows<T> value(heads * kBlock, M), sum(heads * kBlock, M);
+    Rows<T> states(heads * C, M), weights(heads, C);
+    const int64_t begin = b * n.heads + first;  // of these heads, among all states
+    for (int64_t x = 0; x < heads * C; ++x)
+      copy(kv_sum + (begin * C + x) * M, states[x], M);
+    for (int64_t h = 0; h < heads; ++h)
+      copy(k_sum + (begin + h) * C, weights[h], C);
+    for (int64_t t = 0; t < n.length; t += kBlock) {
+      const int64_t count = std::min(kBlock, n.length - t);
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t row = h * kBlock + i;
+          features(q.at<T>(b, t + i, first + h), phi_q[row], C, elu);
+          features(k.at<T>(b, t + i, first + h), phi_k[row], C, elu);
+          copy(v.at<T>(b, t + i, first + h), value[row], M);
+        }
+      for (int64_t h = 0; h < heads; ++h)
+        scan(phi_q, phi_k, value, sum, states, h * C, h * kBlock, count, C, M);
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t row = h * kBlock + i;
+          const int64_t place = (b * n.length + t + i) * n.heads + first + h;
+          for (int64_t x = 0; x < C; ++x) weights[h][x] += phi_k[row][x];
+          const T total = dot(phi_q[row], weights[h], C) + eps;
+          const T share = 1 / total;
+          weight[place] = total;
+          for (int64_t y = 0; y < M; ++y) out[place * M + y] = sum[row][y] * share;
+        }
+    }
+    for (int64_t x = 0; x < heads * C; ++x)
+      copy(states[x], kv_sum_after + (begin * C + x) * M, M);
+    for (int64_t h = 0; h < heads; ++h)
+      copy(weights[h], k_sum_after + (begin + h) * C, C);
+  });
+}
+
+// [g, h] and [v, 1] of one position.
+template <typename T>
+inline void gradients_of_sums(const T* __restrict d_out, const T* __restrict out, T weight,
+                              const T* __restrict v, T* __restrict g, T* __restrict value,
+                              int64_t M) {
+  const T share = 1 / weight;
+  for (int64_t y = 0; y < M; ++y) g[y] = d_out[y] * share;
+  g[M] = -dot(d_out, out, M) * share;
+  copy(v, value, M);
+  value[M] = 1;
+}
+
+template <typename T>
+void backward(const Sizes& n, const View& q, const View& k, const View& v, const T* kv_sum,
+              const T* k_sum, const T* out, const T* weight, const T* d_out,
+              const T* d_kv_sum_after, const T* d_k_sum_after, T* d_q, T* d_k, T* d_v, T* d_kv_sum,
+              T* d_k_sum, bool elu) {
+  const int64_t C = n.features, M = n.values;
+  for_all(n, [&](int64_t b, int64_t first, int64_t heads) {
+    Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C), d_phi(heads * kBlock, C);
+    Rows<T> g(heads * kBlock, M + 1), value(heads * kBlock, M + 1), d_value(heads * kBlock, M);
+    // States as they are, and turned, with the sum of weights below: a column of values a row.
+    Rows<T> states(heads * C, M), turned(heads * (M + 1), C);
+    const int64_t begin = b * n.heads + first;  // of these heads, among all states
+    const auto place_of = [&](int64_t t, int64_t h) {
+      return (b * n.length + t) * n.heads + first + h;
+    };
+    const auto load = [&](int64_t row, int64_t t, int64_t h) {
+      const int64_t place = place_of(t, h);
+      features(q.at<T>(b, t, first + h), phi_q[row], C, elu);
+      features(k.at<T>(b, t, first + h), phi_k[row], C, elu);
+      gradients_of_sums(d_out + place * M, out + place * M, weight[place],
+                        v.at<T>(b, t, first + h), g[row], value[row], M);
+    };
+    const auto turn = [&](const T* sums, const T* totals) {
+      for (int64_t h = 0; h < heads; ++h)
+        for (int64_t x = 0; x < C; ++x) {
+          for (int64_t y = 0; y < M; ++y)
+            turned[h * (M + 1) + y][x] = sums[((begin + h) * C + x) * M + y];
+          turned[h * (M + 1) + M][x] = totals[(begin + h) * C + x];
+        }
+    };
+
+    turn(kv_sum, k_sum);
+    for (int64_t t = 0; t < n.length; t += kBlock) {
+      const int64_t count = std::min(kBlock, n.length - t);
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t h = 0; h < heads; ++h) load(h * kBlock + i, t + i, h);
+      for (int64_t h = 0; h < heads; ++h)
+        scan(g, value, phi_k, d_phi, turned, h * (M + 1), h * kBlock, count, M + 1, C);
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t row = h * kBlock + i;
+          features_backward(q.at<T>(b, t + i, first + h), phi_q[row], d_phi[row],
+                            d_q + place_of(t + i, h) * C, C, elu);
+        }
+    }
+
+    turn(d_kv_sum_after, d_k_sum_after);
+    for (int64_t x = 0; x < heads * C; ++x)
+      copy(d_kv_sum_after + (begin * C + x) * M, states[x], M);
+    for (int64_t t = n.length - 1; t >= 0; t -= kBlock) {
+      const int64_t count = std::min(kBlock, t + 1);
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t h = 0; h < heads; ++h) load(h * kBlock + i, t - i, h);
+      for (int64_t h = 0; h < heads; ++h) {
+        scan(value, g, phi_q, d_phi, turned, h * (M + 1), h * kBlock, count, M + 1, C);
+        scan(phi_k, phi_q, g, d_value, states, h * C, h * kBlock, count, C, M);
+      }
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t h = 0; h < heads; ++h) {
+          const int64_t row = h * kBlock + i, place = place_of(t - i, h);
+          features_backward(k.at<T>(b, t - i, first + h), phi_k[row], d_phi[row], d_k + place * C,
+                            C, elu);
+          copy(d_value[row], d_v + place * M, M);
+        }
+    }
+    for (int64_t h = 0; h < heads; ++h)
+      for (int64_t x = 0; x < C; ++x) {
+        for (int64_t y = 0; y < M; ++y)
+          d_kv_sum[((begin + h) * C + x) * M + y] = turned[h * (M + 1) + y][x];
+        d_k_sum[(begin + h) * C + x] = turned[h * (M + 1) + M][x];
+      }
+  });
+}
+
+}  // namespace
+
+#define DEFINE(T, NAME)                                                                          \
+  extern "C" void forward_##NAME(Sizes n, View q, View k, View v, const T* kv_sum,               \
+                                 const T* k_sum, T* out, T* weight, T* kv_sum_after,             \
+                                 T* k_sum_after, double eps, bool elu) {                         \
+    forward<T>(n, q, k, v, kv_sum, k_sum, out, weight, kv_sum_after, k_sum_after,                \
+               static_cast<T>(eps), elu);                                                        \
+  }                                                                                              \
+  extern "C" void backward_##NAME(Sizes n, View q, View k, View v, const T* kv_sum,              \
+                                  const T* k_sum, const T* out, const T* weight, const T* d_out, \
+                                  const T* d_kv_sum_after, const T* d_k_sum_after, T* d_q,       \
+                                  T* d_k, T* d_v, T* d_kv_sum, T* d_k_sum, bool elu) {           \
+    backward<T>(n, q, k, v, kv_sum, k_sum, out, weight, d_out, d_kv_sum_after, d_k_sum_after,    \
+                d_q, d_k, d_v, d_kv_sum, d_k_sum, elu);                                          \
+  }
+
+DEFINE(float, float32)
+DEFINE(double, float64)
