@@ -6,7 +6,7 @@ from typing import ClassVar
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import MeanMetric, Metric
 
 from linear_transformers.ctc import ctc_loss, edits, greedy, spellable
 from linear_transformers.models import SpeechEncoder
@@ -98,6 +98,8 @@ class SpeechRecognition(Task):
         super().__init__(model, optimizer=optimizer, scheduler=scheduler)
         self.labels = tuple(labels)
         self.errors = PhoneErrors(len(labels))
+        # Not Lightning's own mean: over several devices it drops what is odd of the counts.
+        self.loss = MeanMetric()
 
     def training_step(self, batch: SpeechBatch, batch_idx: int) -> Float[Tensor, ""]:
         nats, _, _ = self._nats(batch)
@@ -115,10 +117,7 @@ class SpeechRecognition(Task):
         self.errors.update(references, greedy(scores, lengths))
         # What has too few frames for its labels has errors, but no loss.
         spelt = spellable(lengths, batch.labels, sizes)
-        count = int(sizes[spelt].sum())
-        # Told even of nothing, with no weight: every device must tell the same figures.
-        loss = nats[spelt].sum() / max(1, count)
-        self.log(f"{stage}/loss", loss, batch_size=count, sync_dist=True)
+        self.loss.update(nats[spelt] / sizes[spelt], weight=sizes[spelt])
 
     def on_validation_epoch_end(self) -> None:
         self._log_errors("val")
@@ -139,3 +138,5 @@ class SpeechRecognition(Task):
         for name, rate in self.errors.compute().items():
             self.log(f"{stage}/{name}", rate.float())
         self.errors.reset()
+        self.log(f"{stage}/loss", self.loss.compute())
+        self.loss.reset()
