@@ -104,15 +104,13 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
     monkeypatch.setattr(scaling, "MODELS", models)
     monkeypatch.setattr(scaling, "RESULTS", results)
     call(
-        scaling, monkeypatch, "--models", "linear", "none", "softmax", "--min-exponent=11",
+        scaling, monkeypatch, "--models", "linear", "none", "softmax", "--min-exponent=12",
         "--max-exponent=13", "--linear-max-exponent=14", "--tokens=8192", "--heads=4",
         "--head-dim=16", "--seconds=0.01", "--device=cpu",
     )  # fmt: skip
     rows = json.loads((results / "scaling-cpu.json").read_text())["rows"]
     done = [(row["model"], row["length"]) for row in rows if "failed" not in row]
-    assert done == [("linear", 2**n) for n in (11, 12, 13, 14)] + [
-        ("softmax", 2**n) for n in (11, 12, 13)
-    ]
+    assert done == [("linear", 2**n) for n in (12, 13, 14)] + [("softmax", 2**n) for n in (12, 13)]
     assert all(row["milliseconds"] > 0 for row in rows if "failed" not in row)
     assert all(row["megabytes"] > 0 for row in rows if "failed" not in row)
     (failed,) = [row for row in rows if "failed" in row]
@@ -120,14 +118,14 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
     for what in ("milliseconds", "megabytes"):
         assert (results / f"scaling-cpu-{what}.png").stat().st_size > 5000
     call(
-        scaling, monkeypatch, "--models", "linear", "--min-exponent=11", "--tokens=8192",
-        "--linear-max-exponent=11", "--heads=4", "--head-dim=16", "--seconds=0.01", "--device=cpu",
+        scaling, monkeypatch, "--models", "linear", "--min-exponent=12", "--tokens=8192",
+        "--linear-max-exponent=12", "--heads=4", "--head-dim=16", "--seconds=0.01", "--device=cpu",
     )  # fmt: skip
     again = json.loads((results / "scaling-cpu.json").read_text())["rows"]
     assert [row for row in again if row["model"] != "linear"] == [
         row for row in rows if row["model"] != "linear"
     ]
-    assert [row["length"] for row in again if row["model"] == "linear"] == [2**11]
+    assert [row["length"] for row in again if row["model"] == "linear"] == [2**12]
 
 
 def test_the_exponent_of_a_power_is_found():
