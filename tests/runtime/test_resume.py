@@ -93,6 +93,16 @@ def test_a_run_stopped_within_an_epoch_ends_with_the_same_weights(
         assert torch.equal(part["state_dict"][name], value), name
 
 
+def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
+    whole = (*QUICK, "trainer.limit_train_batches=null", "scheduler=constant", "test=false")
+    places = (f"paths.runs={tmp_path}", "run_id=half")
+    run("train", *whole, *places, "trainer.max_epochs=1", "data.batch_size=200")
+    before = load_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
+    run("train", *whole, *places, "ckpt_path=half", "trainer.max_epochs=2", "data.batch_size=100")
+    after = load_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
+    assert after - before in (2 * before, 2 * before + 1)
+
+
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
     """Rates of 10 make the second epoch worse than the first: best.ckpt must stay."""
     moved = half.parent / "elsewhere" / "half"

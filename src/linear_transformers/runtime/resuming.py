@@ -38,7 +38,9 @@ class EpochPlace(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
         assert loader is not None
-        loader.sampler.skip = self._seen(trainer) % int(trainer.num_training_batches)
+        # A finished epoch may have had another number of batches than this run's have.
+        finished = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        loader.sampler.skip = 0 if finished else self._seen(trainer)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
