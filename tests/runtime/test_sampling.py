@@ -65,7 +65,7 @@ def pixels(path: Path) -> np.ndarray:
 def test_images_are_completed_below_what_was_given(sampled):
     folder, record = sampled("images=3", "rows=5", "seed=4", "check=true")
     assert record["step_against_forward"] < 1e-5
-    assert (record["seed"], record["rows"], record["kernel"]) == (4, 5, "recurrent")
+    assert (record["seed"], record["rows"], record["kernel"]) == (4, 5, "cpp")
     assert record["images_per_second"] > 0
     assert record["milliseconds_per_step"] > 0
     assert len(record["sha256"]) == 64
@@ -183,13 +183,40 @@ def test_averaged_and_raw_weights_can_be_chosen(runs, refused):
     assert "callbacks=ema" in message
 
 
-@pytest.mark.parametrize("ckpt", ["linear", "softmax"])
-@pytest.mark.parametrize("precision", ["bfloat16", "float64"])
-def test_other_precisions_sample_nearly_as_well(sampled, ckpt, precision):
+@pytest.mark.parametrize(
+    ("ckpt", "choices", "kernel"),
+    [
+        ("linear", ["precision=bfloat16"], "cpp"),
+        ("linear", ["precision=int8"], "cpp"),
+        ("linear", ["precision=float64"], "recurrent"),
+        ("linear", ["precision=bfloat16", "kernel=recurrent"], "recurrent"),
+        ("linear", ["kernel=recurrent"], "recurrent"),
+        ("softmax", ["precision=bfloat16"], "recurrent"),
+        ("softmax", ["precision=float64"], "recurrent"),
+    ],
+)
+def test_other_precisions_and_kernels_sample_nearly_as_well(sampled, ckpt, choices, kernel):
     _, exact = sampled("images=8", ckpt=ckpt)
-    _, other = sampled("images=8", f"precision={precision}", ckpt=ckpt, out="other")
+    _, other = sampled("images=8", *choices, ckpt=ckpt, out="other")
     bits = [[row["bits_per_dim"] for row in record["images"]] for record in (exact, other)]
     assert np.mean(bits[1]) == pytest.approx(np.mean(bits[0]), rel=0.1)
+    assert other["kernel"] == kernel
+
+
+@pytest.mark.parametrize(
+    ("ckpt", "choices", "words"),
+    [
+        ("softmax", ["kernel=cpp"], ("kernel=cpp", "linear attention")),
+        ("softmax", ["precision=int8"], ("precision=int8", "linear attention")),
+        ("linear", ["kernel=cpp", "precision=float64"], ("kernel=cpp", "precision=float64")),
+        ("linear", ["kernel=recurrent", "precision=int8"], ("precision=int8", "kernel=recurrent")),
+        ("linear", ["cache=false", "kernel=cpp"], ("kernel=cpp", "cache=false")),
+        ("linear", ["kernel=fast"], ("kernel=fast", "recurrent")),
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(refused, ckpt, choices, words):
+    message = refused(*choices, ckpt=ckpt)
+    assert all(word in message for word in words), message
 
 
 def test_the_animation_ends_with_the_grid(sampled):

@@ -15,6 +15,8 @@ from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.cpp import cpp
 from linear_transformers.ops.cpp import unavailable as cpp_unavailable
+from linear_transformers.ops.cpp_step import rounded
+from linear_transformers.ops.cpp_step import unavailable as step_unavailable
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
@@ -28,6 +30,8 @@ __all__ = [
     "normalize",
     "parallel",
     "read",
+    "rounded",
     "step",
+    "step_unavailable",
     "summarize",
 ]

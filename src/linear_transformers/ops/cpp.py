@@ -4,31 +4,17 @@ The same function as `chunkwise`, with the paper's feature map fused where it is
 """
 
 import ctypes
-import hashlib
-import logging
-import os
-import platform
-import tempfile
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.ops.compiling import compiled
 from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
 
-SOURCE = Path(__file__).with_name("cpp_linear.cpp")
-FLAGS = (
-    "-O3",
-    "-march=native",
-    "-fopenmp",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-tree-loop-distribute-patterns",
-)
+SOURCE = "cpp_linear.cpp"
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
 
 
@@ -72,8 +58,8 @@ def cpp(
 @torch.compiler.assume_constant_result
 def unavailable() -> str | None:
     """Why the kernel cannot run here; None where it can. Compiles it, at the first call ever."""
-    found = _library()
-    return found if isinstance(found, str) else None
+    library = compiled(SOURCE)
+    return library if isinstance(library, str) else None
 
 
 class _Sizes(ctypes.Structure):
@@ -140,7 +126,7 @@ forward.register_autograd(_differentiate, setup_context=_keep)
 
 def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *numbers) -> None:
     """Give a function of the library its tensors; those of the results are dense already."""
-    library = _library()
+    library = compiled(SOURCE)
     if isinstance(library, str):
         raise ValueError(f"The C++ kernel cannot run here: {library}.")
     q, _, v = views
@@ -155,47 +141,3 @@ def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *numbers)
         *(ctypes.c_void_p(x.data_ptr()) for x in dense),
         *numbers,
     )
-
-
-@cache
-def _library() -> ctypes.CDLL | str:
-    """The compiled kernel, or why there is none."""
-    made_of = "\n".join((SOURCE.read_text(), *FLAGS, torch.__version__, _cpu()))
-    digest = hashlib.sha256(made_of.encode()).hexdigest()[:16]
-    kept = _cache() / f"cpp_linear-{digest}.so"
-    try:
-        if not kept.is_file():
-            _compile(kept)
-        return ctypes.CDLL(str(kept))
-    except (RuntimeError, OSError) as error:
-        return str(error).splitlines()[0].rstrip(".")
-
-
-def _compile(target: Path) -> None:
-    """Compile where no other process looks, then rename: there is no lock to be left behind."""
-    # Not above: it is slow to import, and tells of CUDA where that does not matter.
-    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-    from torch.utils import cpp_extension
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        built = cpp_extension.load(
-            "linear_transformers_cpu", [str(SOURCE)], extra_cflags=list(FLAGS),
-            extra_ldflags=["-fopenmp"], build_directory=folder, with_cuda=False,
-            is_python_module=False,
-        )  # fmt: skip
-        Path(str(built)).replace(target)
-
-
-def _cache() -> Path:
-    """Where compiled kernels are kept: torch's own place, where that is set."""
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or user) / "linear_transformers"
-
-
-def _cpu() -> str:
-    """What `-march=native` depends on: a home directory may be shared by different machines."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    features = [line for line in lines if line.startswith(("flags", "Features"))]
-    return features[0] if features else platform.processor()

@@ -21,6 +21,7 @@ from linear_transformers.distributions import Categorical
 from linear_transformers.distributions.base import check_temperature
 from linear_transformers.runtime.build import build_data, build_trackers, checkpoint_path
 from linear_transformers.runtime.checkpoint import file_hash
+from linear_transformers.runtime.decoders import decoder_of
 from linear_transformers.runtime.drawing import Drawn, Prompts, bits_per_dim, draw
 from linear_transformers.runtime.pictures import save_animation, save_grid, tiles_of, to_rgb
 from linear_transformers.runtime.project import git_state
@@ -29,7 +30,7 @@ from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, Tracker, started
 from linear_transformers.runtime.trained import Trained, load_trained
 from linear_transformers.runtime.validation import plain
-from linear_transformers.sampling import Recomputed, Sampler, largest_step_difference
+from linear_transformers.sampling import Decoder, Sampler, largest_step_difference
 
 # float32 rounding through a deep stack; a wrong recurrence is off by far more.
 STEP_TOLERANCE = 1e-3
@@ -47,7 +48,10 @@ def sample(cfg: DictConfig) -> Outcome:
     """Complete images or generate new ones, and write each as it is finished."""
     _check(cfg)
     path = checkpoint_path(cfg.ckpt, Path(cfg.paths.runs))
-    trained = load_trained(path, device=cfg.device, weights=cfg.weights, precision=cfg.precision)
+    trained = load_trained(path, device=cfg.device, weights=cfg.weights)
+    decoder, kernel = decoder_of(
+        trained.model, kernel=cfg.kernel, precision=cfg.precision, cache=cfg.cache
+    )
     sampler = _sampler(cfg, trained)
     prompts, originals = _prompts(cfg, trained)
     folder = SampleFolder.open(
@@ -66,9 +70,12 @@ def sample(cfg: DictConfig) -> Outcome:
     with started(trackers) as lines:
         print(*lines, sep="\n", end="\n" if lines else "", flush=True)
         if cfg.check:
-            folder.record["step_against_forward"] = _proved(trained, cfg.data_root)
+            folder.record["step_against_forward"] = _proved(
+                trained, decoder if cfg.cache else trained.model, cfg.data_root
+            )
+        folder.record["kernel"] = kernel
         try:
-            _draw(cfg, trained, sampler, prompts, folder)
+            _draw(cfg, trained, decoder, sampler, prompts, folder)
         except KeyboardInterrupt:
             print(f"stopped  {len(folder.done)} of {prompts.count} images", file=sys.stderr)
             print(f"next     the same command with out={folder} continue=true", file=sys.stderr)
@@ -79,15 +86,17 @@ def sample(cfg: DictConfig) -> Outcome:
 
 
 def _draw(
-    cfg: DictConfig, trained: Trained, sampler: Sampler, prompts: Prompts, folder: SampleFolder
+    cfg: DictConfig,
+    trained: Trained,
+    decoder: Decoder,
+    sampler: Sampler,
+    prompts: Prompts,
+    folder: SampleFolder,
 ) -> None:
     """Make the images that are missing, and write each batch as it is finished."""
-    attention = trained.model.stack.attention
-    whole = attention.kernel_on(trained.model.device)
     folder.record |= {
         "checkpoint": str(trained.path),
-        "attention": type(attention).__name__,
-        "kernel": "recurrent" if cfg.cache else f"{whole}, recomputed for each value",
+        "attention": type(trained.model.stack.attention).__name__,
         "device": str(trained.model.device),
         "batch": cfg.batch,
         "config": trained.config,
@@ -95,7 +104,7 @@ def _draw(
     folder.save()
     with _bar(prompts, len(folder.done)) as on_value:
         parts = draw(
-            trained.model if cfg.cache else Recomputed(trained.model),
+            decoder,
             trained.distribution,
             prompts,
             sample=sampler,
@@ -257,11 +266,11 @@ def _test_images(trained: Trained, data_root: str | None) -> Images:
     return data.splits.test
 
 
-def _proved(trained: Trained, data_root: str | None) -> float:
+def _proved(trained: Trained, decoder: Decoder, data_root: str | None) -> float:
     """Compare the two forms on this checkpoint before anything is made with one of them."""
     images = _test_images(trained, data_root)[:CHECKED_IMAGES]
     values = to_sequences(images).long().to(trained.model.device)
-    difference = largest_step_difference(trained.model, values)
+    difference = largest_step_difference(trained.model, values, decoder)
     print(f"check    step against forward: largest difference {difference:.2e}")
     if difference > STEP_TOLERANCE:
         raise ValueError(

@@ -74,6 +74,7 @@ class SampleJob:
     ckpt: str
     weights: Optional[str]
     precision: str
+    kernel: str
     device: str
     cache: bool
     mode: str

@@ -11,6 +11,7 @@ from linear_transformers.runtime.drawing import Prompts, draw
 from linear_transformers.runtime.pictures import save_grid, tiles_of, to_rgb
 from linear_transformers.runtime.runs import Run, claim_folder
 from linear_transformers.runtime.tracking import Tracker
+from linear_transformers.sampling import CompiledDecoder
 from linear_transformers.tasks import ImageGeneration
 
 
@@ -78,7 +79,9 @@ def draw_grid(
     task: ImageGeneration, prompts: Prompts, shape: ImageShape, *, seed: int, path: Path
 ) -> None:
     """Complete some images all at once, and write a grid of what was given and made."""
-    parts = draw(task.model, task.distribution, prompts, batch=prompts.count, seed=seed)
+    model = task.model
+    decoder = model if CompiledDecoder.unavailable(model) else CompiledDecoder(model)
+    parts = draw(decoder, task.distribution, prompts, batch=prompts.count, seed=seed)
     drawn = np.concatenate([shape.to_images(part.values) for part in parts])
     originals = to_rgb(prompts.images, shape) if prompts.mask.any() else None
     save_grid(tiles_of(to_rgb(drawn, shape), originals, prompts.mask, prompts.n), path)

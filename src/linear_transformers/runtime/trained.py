@@ -19,7 +19,6 @@ from linear_transformers.runtime.schema import Trained as TrainedConfig
 from linear_transformers.runtime.validation import validated
 
 WEIGHTS = ("ema", "raw")
-PRECISIONS = ("float32", "bfloat16", "float16", "float64")
 
 
 @dataclass
@@ -43,9 +42,7 @@ class Trained:
     distribution: ValueDistribution
 
 
-def load_trained(
-    path: Path, *, device: str = "auto", weights: str | None = None, precision: str = "float32"
-) -> Trained:
+def load_trained(path: Path, *, device: str = "auto", weights: str | None = None) -> Trained:
     """Rebuild the model that a checkpoint holds; its config is checked like a typed one.
 
     Args:
@@ -53,15 +50,11 @@ def load_trained(
         device: `auto` is a GPU where there is one.
         weights: `ema` or `raw`; None is what was validated and tested, the average if the
             run kept one.
-        precision: Of weights and activations. Sums of linear attention and the head stay in
-            float32.
 
     Raises:
         ValueError: The checkpoint is missing, damaged or something else, or there is no
-            such device, average or precision.
+            such device or average.
     """
-    if precision not in PRECISIONS:
-        raise ValueError(f"precision={precision} is unknown. Choose one of {list(PRECISIONS)}.")
     checkpoint = load_checkpoint(path)
     if checkpoint["shape"].keys() != set(ImageShape._fields):
         raise ValueError(f"{path} is no model of images: sample.py makes nothing else.")
@@ -71,7 +64,7 @@ def load_trained(
         config = _config(checkpoint)
         model, distribution = build_model(config, shape)
         model.load_state_dict(state)
-    model = _in_precision(model.to(_device(device)), getattr(torch, precision)).eval()
+    model = model.to(_device(device)).eval()
     return Trained(path, checkpoint["config"], config, shape, model, distribution)
 
 
@@ -137,17 +130,6 @@ def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[
         )
     state = raw if which == "raw" and raw is not None else checkpoint["state_dict"]
     return {name.removeprefix("model."): value for name, value in state.items()}
-
-
-def _in_precision(
-    model: AutoregressiveTransformer, dtype: torch.dtype
-) -> AutoregressiveTransformer:
-    model.to(dtype)
-    if dtype.itemsize < 4:
-        # Means in bfloat16 are coarser than the gap between 256 levels.
-        model.stack.norm.float()
-        model.head.float()
-    return model
 
 
 def _device(name: str) -> torch.device:

@@ -10,9 +10,11 @@ from linear_transformers.sampling.autoregressive import (
     read,
     uniform_noise,
 )
+from linear_transformers.sampling.compiled import CompiledDecoder, round_weights
 from linear_transformers.sampling.speed import step_milliseconds
 
 __all__ = [
+    "CompiledDecoder",
     "Decoder",
     "Prompt",
     "Recomputed",
@@ -20,6 +22,7 @@ __all__ = [
     "complete",
     "largest_step_difference",
     "read",
+    "round_weights",
     "step_milliseconds",
     "uniform_noise",
 ]

@@ -13,20 +13,26 @@ from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.shapes import Known, Rows, Tokens, TokensOne
 
-# CPU matrix products round a row differently when it comes in a batch of 1, 2 or 3 (or in
-# what is left over from fours) than in fours. Padded to fours, a row does not know its batch.
-_ROW_MULTIPLE = 4
-
 # Parameters [b, p] and noise [b, z] to values [b]: a distribution's `sample`, its options given.
 Sampler = Callable[[Tensor, Tensor], Tensor]
 
 
 @runtime_checkable
 class Decoder(Protocol):
-    """What generates: a model in recurrent mode, or `Recomputed`, which has no state."""
+    """What generates: a model in recurrent mode; the same compiled, `CompiledDecoder`; or
+    `Recomputed`, which has no state.
+
+    Attributes:
+        row_multiple: In multiples of so many sequences, one does not know what is beside it.
+
+    The state that `step` was given must not be used again: a decoder may change it in place.
+    """
 
     @property
     def device(self) -> torch.device: ...
+
+    @property
+    def row_multiple(self) -> int: ...
 
     def with_start(self, values: Tokens) -> Tokens: ...
 
@@ -46,6 +52,7 @@ class Recomputed:
     def __init__(self, model: AutoregressiveTransformer):
         self.model = model
         self.device = model.device
+        self.row_multiple = model.row_multiple
         self.with_start = model.with_start
 
     def prefill(
@@ -106,7 +113,7 @@ def read(decoder: Decoder, values: Int[Tensor, "b t"], known: Bool[Tensor, " fla
         raise ValueError(
             f"{known.shape[0]} flags say what is known of {values.shape[1]} values. Give one each."
         )
-    padded = _padded(values.to(decoder.device))
+    padded = padded_rows(values.to(decoder.device), decoder.row_multiple)
     hidden = (~known).nonzero()
     prefix = padded[:, : int(hidden[0]) if len(hidden) else values.shape[1] - 1]
     parameters, state = decoder.prefill(decoder.with_start(prefix))
@@ -141,8 +148,8 @@ def complete(
         Given and drawn values together.
     """
     count, device = len(rows), decoder.device
-    rows = _padded(rows.to(device))
-    noise = _padded(noise.to(device))
+    rows = padded_rows(rows.to(device), decoder.row_multiple)
+    noise = padded_rows(noise.to(device), decoder.row_multiple)
     values, parameters = prompt.values[rows], prompt.parameters[rows]
     state = decoder.select(prompt.state, rows)
     known = prompt.known.tolist()
@@ -157,9 +164,18 @@ def complete(
 
 
 @torch.inference_mode()
-def largest_step_difference(model: AutoregressiveTransformer, values: Tokens) -> float:
+def largest_step_difference(
+    model: AutoregressiveTransformer, values: Tokens, decoder: Decoder | None = None
+) -> float:
     """The largest difference from `forward`'s outputs: stepping from the empty state, and
-    stepping on from a prefill of half the values."""
+    stepping on from a prefill of half the values.
+
+    Args:
+        model: In `eval()` mode.
+        values: Whole sequences.
+        decoder: What steps; None is the model.
+    """
+    decoder = model if decoder is None else decoder
     tokens = model.with_start(values)[:, :-1]
     expected = model(tokens)
     half = tokens.shape[1] // 2
@@ -167,15 +183,14 @@ def largest_step_difference(model: AutoregressiveTransformer, values: Tokens) ->
     for known in (0, half):
         state = model.init_state(len(tokens))
         if known:
-            outputs, state = model.prefill(tokens[:, :known], state)
+            outputs, state = decoder.prefill(tokens[:, :known], state)
             largest = max(largest, (outputs - expected[:, :known]).abs().max().item())
         for i in range(known, tokens.shape[1]):
-            output, state = model.step(tokens[:, i], state)
+            output, state = decoder.step(tokens[:, i], state)
             largest = max(largest, (output - expected[:, i]).abs().max().item())
     return largest
 
 
-def _padded(x: Tensor) -> Tensor:
-    """More rows, to a multiple of four on a CPU; they are zero, and nobody looks at them."""
-    missing = -len(x) % _ROW_MULTIPLE if x.device.type == "cpu" else 0
-    return F.pad(x, (0, 0) * (x.ndim - 1) + (0, missing))
+def padded_rows(x: Tensor, multiple: int) -> Tensor:
+    """More rows, to a multiple of so many; they are zero, and nobody looks at them."""
+    return F.pad(x, (0, 0) * (x.ndim - 1) + (0, -len(x) % multiple))

@@ -1,0 +1,313 @@
+// One position of a whole stack of blocks with linear attention, on CPUs: eqs. 16-20 of
+// Katharopoulos et al. (2020) with everything around them, for a batch of sequences.
+//
+// A step of few sequences costs what it takes to read the weights, and what it takes to call: so
+// the weights are packed in the order in which they are read, in float32, bfloat16 or int8 (with a
+// scale for each output), the arithmetic is in float32, and the stack is one call. States are
+// changed in place.
+//
+// Every sum runs over its terms in one order, whatever the batch and the number of threads: a
+// sequence comes out the same, to the last bit, beside any others.
+#include <omp.h>
+
+#include <algorithm>
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#include "cpp_vectors.h"
+
+namespace {
+
+using Vec = Vector<float>::type;
+constexpr int64_t kSize = Vector<float>::size;
+// Sums that are kept in registers: of so many sequences, of so many vectors of outputs.
+#if defined(__AVX__) && !defined(__AVX512F__)
+constexpr int kRows = 4, kVectors = 2;
+#else
+constexpr int kRows = 6, kVectors = 4;
+#endif
+constexpr int64_t kPanel = kVectors * kSize;  // outputs whose weights are packed together
+
+}  // namespace
+
+enum Format : int64_t { kFloat32, kBfloat16, kInt8 };
+
+// y = scale (W x) + bias. W is packed: panels of kPanel outputs, of each panel all inputs in turn.
+struct Matrix {
+  const void* weights;
+  const float* scale;  // may be none
+  const float* bias;
+  int64_t inputs, outputs, format;
+};
+
+struct Norm {
+  const float *weight, *bias;
+};
+
+struct Layer {
+  Matrix project_in, project_out, up, down;
+  Norm attention_norm, feedforward_norm;
+  float *kv_sum, *k_sum;  // [b, h, c, c] and [b, h, c]
+};
+
+struct Stack {
+  int64_t batch, width, heads, hidden, layers, threads;
+  bool pre_norm, gelu;
+  float norm_eps, eps;  // of layer norms, and of attention
+  Norm norm;
+  Matrix head;
+};
+
+namespace {
+
+int64_t padded(int64_t width) { return (width + kPanel - 1) / kPanel * kPanel; }
+
+inline Vec load(const float* x) { return *reinterpret_cast<const Vec*>(x); }
+inline void store(float* x, Vec y) { *reinterpret_cast<Vec*>(x) = y; }
+
+struct Bfloat16 {
+  uint16_t bits;
+};
+
+inline Vec weights_at(const float* x) { return load(x); }
+#if defined(__AVX512F__)
+// gcc takes a vector of bytes or halves apart and puts it together again.
+inline Vec weights_at(const Bfloat16* x) {
+  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+}
+inline Vec weights_at(const int8_t* x) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
+}
+#else
+inline Vec weights_at(const Bfloat16* x) {
+  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
+  typedef uint32_t Bits __attribute__((vector_size(kVectorBytes)));
+  return (Vec)(__builtin_convertvector(*reinterpret_cast<const Halves*>(x), Bits) << 16);
+}
+inline Vec weights_at(const int8_t* x) {
+  typedef int8_t Bytes __attribute__((vector_size(kVectorBytes / 4), aligned(1), may_alias));
+  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(x), Vec);
+}
+#endif
+
+// The sums of `R` sequences and one panel, each given to write(sequence, output, sums).
+template <int R, typename W, typename Write>
+inline void block(const float* x, int64_t stride, const W* weights, int64_t inputs,
+                  const Write& write) {
+  Vec sums[R][kVectors] = {};
+  for (int64_t i = 0; i < inputs; ++i, weights += kPanel) {
+    Vec w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = weights_at(weights + v * kSize);
+    for (int r = 0; r < R; ++r)
+      for (int v = 0; v < kVectors; ++v) sums[r][v] += x[r * stride + i] * w[v];
+  }
+  for (int r = 0; r < R; ++r)
+    for (int v = 0; v < kVectors; ++v) write(r, v * kSize, sums[r][v]);
+}
+
+template <int R, typename W, typename Write>
+inline void block_of(int64_t rows, const float* x, int64_t stride, const W* weights,
+                     int64_t inputs, const Write& write) {
+  if constexpr (R > 0) {
+    if (rows == R)
+      block<R>(x, stride, weights, inputs, write);
+    else
+      block_of<R - 1>(rows, x, stride, weights, inputs, write);
+  }
+}
+
+// What one of several threads does of `count` equal parts.
+struct Share {
+  Share(int64_t thread, int64_t threads, int64_t count)
+      : begin(thread * count / threads), end((thread + 1) * count / threads) {}
+  int64_t begin, end;
+};
+
+template <typename W, typename Write>
+void product_in(const Stack& n, const Matrix& matrix, const float* x, int64_t stride,
+                const Write& write) {
+  const int64_t groups = (n.batch + kRows - 1) / kRows;
+  const W* weights = static_cast<const W*>(matrix.weights);
+  const Share share(omp_get_thread_num(), n.threads, padded(matrix.outputs) / kPanel * groups);
+  for (int64_t unit = share.begin; unit < share.end; ++unit) {
+    const int64_t panel = unit / groups, first = unit % groups * kRows, column = panel * kPanel;
+    block_of<kRows>(std::min<int64_t>(kRows, n.batch - first), x + first * stride, stride,
+                    weights + column * matrix.inputs, matrix.inputs,
+                    [&](int64_t row, int64_t offset, Vec sums) {
+                      const int64_t y = column + offset;
+                      if (matrix.scale) sums *= load(matrix.scale + y);
+                      write(first + row, y, sums + load(matrix.bias + y));
+                    });
+  }
+}
+
+// This thread's share of a product with all sequences, each vector given to
+// write(sequence, output, values). Bias and scale are as wide as the panels.
+template <typename Write>
+void product(const Stack& n, const Matrix& matrix, const float* x, int64_t stride,
+             const Write& write) {
+  switch (matrix.format) {
+    case kFloat32: return product_in<float>(n, matrix, x, stride, write);
+    case kBfloat16: return product_in<Bfloat16>(n, matrix, x, stride, write);
+    case kInt8: return product_in<int8_t>(n, matrix, x, stride, write);
+  }
+}
+
+void normalize(const Norm& norm, const float* __restrict x, float* __restrict y, int64_t width,
+               float eps) {
+  float sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < width; ++i) sum += x[i];
+  const float mean = sum / width;
+#pragma omp simd reduction(+ : squares)
+  for (int64_t i = 0; i < width; ++i) squares += (x[i] - mean) * (x[i] - mean);
+  const float share = 1 / std::sqrt(squares / width + eps);
+  for (int64_t i = 0; i < width; ++i) y[i] = (x[i] - mean) * share * norm.weight[i] + norm.bias[i];
+}
+
+// `V` vectors of the state's columns: what is remembered, then what is read of it.
+template <int V>
+inline void columns(const float* q, const float* k, const float* v, float* state, int64_t width,
+                    float share, float* out) {
+  Vec added[V], sum[V] = {};
+  for (int i = 0; i < V; ++i) added[i] = load(v + i * kSize);
+  for (int64_t x = 0; x < width; ++x, state += width)
+    for (int i = 0; i < V; ++i) {
+      const Vec s = load(state + i * kSize) + k[x] * added[i];
+      store(state + i * kSize, s);
+      sum[i] += q[x] * s;
+    }
+  for (int i = 0; i < V; ++i) store(out + i * kSize, sum[i] * share);
+}
+
+// One head of one sequence. `features` has room for a query and a key.
+void attend(const Stack& n, const float* q, const float* k, const float* v, float* kv_sum,
+            float* k_sum, float* out, float* room, int64_t width) {
+  float *phi_q = room, *phi_k = room + width;
+  features(q, phi_q, width, true);
+  features(k, phi_k, width, true);
+  for (int64_t x = 0; x < width; ++x) k_sum[x] += phi_k[x];
+  const float share = 1 / (dot(phi_q, k_sum, width) + n.eps);
+  int64_t y = 0;
+  for (; y + 2 * kSize <= width; y += 2 * kSize)
+    columns<2>(phi_q, phi_k, v + y, kv_sum + y, width, share, out + y);
+  for (; y + kSize <= width; y += kSize)
+    columns<1>(phi_q, phi_k, v + y, kv_sum + y, width, share, out + y);
+  for (; y < width; ++y) {
+    float sum = 0;
+    for (int64_t x = 0; x < width; ++x) {
+      float& s = kv_sum[x * width + y];
+      s += phi_k[x] * v[y];
+      sum += phi_q[x] * s;
+    }
+    out[y] = sum * share;
+  }
+}
+
+inline void activate(const Stack& n, float* x) {
+  for (int64_t i = 0; i < kSize; ++i)
+    x[i] = n.gelu ? 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f)) : std::max(x[i], 0.0f);
+}
+
+// Rows of numbers that all threads see, and rows that each has of its own.
+struct Room {
+  Room(const Stack& n, float* data)
+      : width(padded(n.width)), projected(padded(3 * n.width)), hidden(padded(n.hidden)) {
+    float* next = data;
+    const auto take = [&](int64_t floats) {
+      next += floats;
+      return next - floats;
+    };
+    heads = take(n.batch * projected);
+    attended = take(n.batch * width);
+    sum = take(n.batch * width);
+    inner = take(n.batch * hidden);
+    own = take(n.threads * 2 * n.batch * width);
+    features = take(n.threads * 2 * width);
+    floats = next - data;
+  }
+  int64_t width, projected, hidden;
+  float *heads, *attended, *sum, *inner, *own, *features;
+  int64_t floats;
+};
+
+void run(const Stack& n, const Layer* layers, const float* input, float* out, const Room& room) {
+  const int64_t thread = omp_get_thread_num(), e = n.width, width = room.width;
+  const int64_t head_width = e / n.heads;
+  // Each thread norms all sequences for itself: that is less than to wait for one another.
+  float* x = room.own + thread * 2 * n.batch * width;
+  float* normed = x + n.batch * width;
+  const auto norm = [&](const Norm& by, const float* from, float* to) {
+    for (int64_t b = 0; b < n.batch; ++b)
+      normalize(by, from + b * width, to + b * width, e, n.norm_eps);
+  };
+  const auto take = [&](const float* from, int64_t stride) {
+    for (int64_t b = 0; b < n.batch; ++b) copy(from + b * stride, x + b * width, e);
+  };
+  // A sublayer's output on top of what went in, for all threads to see.
+  const auto add = [&](int64_t b, int64_t y, Vec values) {
+    store(room.sum + b * width + y, values + load(x + b * width + y));
+  };
+
+  take(input, e);
+  for (int64_t i = 0; i < n.layers; ++i) {
+    const Layer& layer = layers[i];
+    if (n.pre_norm) norm(layer.attention_norm, x, normed);
+    product(n, layer.project_in, n.pre_norm ? normed : x, width, [&](int64_t b, int64_t y, Vec values) {
+      store(room.heads + b * room.projected + y, values);
+    });
+#pragma omp barrier
+    const Share share(thread, n.threads, n.batch * n.heads);
+    for (int64_t unit = share.begin; unit < share.end; ++unit) {
+      const int64_t b = unit / n.heads, first = unit % n.heads * head_width;
+      const float* q = room.heads + b * room.projected + first;
+      attend(n, q, q + e, q + 2 * e, layer.kv_sum + unit * head_width * head_width,
+             layer.k_sum + unit * head_width, room.attended + b * width + first,
+             room.features + thread * 2 * width, head_width);
+    }
+#pragma omp barrier
+    product(n, layer.project_out, room.attended, width, add);
+#pragma omp barrier
+    if (n.pre_norm) {
+      take(room.sum, width);
+      norm(layer.feedforward_norm, x, normed);
+    } else {
+      norm(layer.attention_norm, room.sum, x);
+    }
+    product(n, layer.up, n.pre_norm ? normed : x, width, [&](int64_t b, int64_t y, Vec values) {
+      float* at = room.inner + b * room.hidden + y;
+      store(at, values);
+      activate(n, at);
+    });
+#pragma omp barrier
+    product(n, layer.down, room.inner, room.hidden, add);
+#pragma omp barrier
+    if (n.pre_norm)
+      take(room.sum, width);
+    else
+      norm(layer.feedforward_norm, room.sum, x);
+  }
+  norm(n.norm, x, normed);
+  const int64_t parameters = padded(n.head.outputs);
+  product(n, n.head, normed, width,
+          [&](int64_t b, int64_t y, Vec values) { store(out + b * parameters + y, values); });
+}
+
+}  // namespace
+
+extern "C" int64_t panel_width() { return kPanel; }
+
+// How many numbers a step needs room for.
+extern "C" int64_t room_for(const Stack* stack) { return Room(*stack, nullptr).floats; }
+
+// Vectors with positions [b, e] in, parameters [b, p to whole panels] out.
+extern "C" void step(const Stack* stack, const Layer* layers, const float* input, float* out,
+                     float* room) {
+  const Stack& n = *stack;
+  const Room rows(n, room);
+#pragma omp parallel num_threads(n.threads) if (n.threads > 1)
+  run(n, layers, input, out, rows);
+}

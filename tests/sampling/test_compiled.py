@@ -1,0 +1,166 @@
+"""The compiled step is the model's step."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from linear_transformers import ops
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.distributions import LogisticMixture
+from linear_transformers.feature_maps import Elu, Relu
+from linear_transformers.ops.compiling import compiled
+from linear_transformers.sampling import (
+    CompiledDecoder,
+    complete,
+    read,
+    round_weights,
+    uniform_noise,
+)
+from tests.conftest import autoregressive
+
+LENGTH, NUM_VALUES, BATCH = 40, 17, 3
+PRECISIONS = ("float32", "bfloat16", "int8")
+# Heads of whole vectors and of parts of them, panels that are full and not.
+SHAPES = {
+    "paper": {"num_layers": 3, "num_heads": 4, "model_dim": 128},
+    "narrow": {"num_layers": 2, "num_heads": 6, "model_dim": 30, "feedforward_dim": 35},
+    "pre-norm": {"num_layers": 2, "num_heads": 2, "model_dim": 40, "norm": "pre"},
+    "gelu": {"num_layers": 2, "num_heads": 1, "model_dim": 70, "activation": "gelu"},
+    "added": {"num_layers": 1, "num_heads": 3, "model_dim": 51, "positions": "added"},
+    "learned": {"num_layers": 1, "num_heads": 4, "model_dim": 64, "positions": "learned"},
+}
+
+pytestmark = pytest.mark.skipif(
+    ops.step_unavailable() is not None, reason=f"no compiled step: {ops.step_unavailable()}"
+)
+
+
+def linear(shape: str = "paper", *, scale: float = 1.0, feature_map=Elu, attention=None):
+    torch.manual_seed(0)
+    attention = attention or partial(LinearAttention, feature_map=feature_map, scale=scale)
+    model = autoregressive(
+        attention, num_values=NUM_VALUES, num_parameters=30, max_length=LENGTH, **SHAPES[shape]
+    )
+    for name, parameter in model.named_parameters():
+        if "norm" in name or "bias" in name:  # at first they are ones and zeros: no test at all
+            torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
+    return model.eval()
+
+
+def stepped(decoder, model, tokens, state=None):
+    """The parameters after each token, [b, t, p]."""
+    state = model.init_state(len(tokens)) if state is None else state
+    outputs = []
+    with torch.inference_mode():
+        for i in range(tokens.shape[1]):
+            output, state = decoder.step(tokens[:, i], state)
+            outputs.append(output)
+    return torch.stack(outputs, dim=1)
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_it_is_forward_in_float64_of_the_rounded_weights(shape, precision, scale):
+    model = linear(shape, scale=scale)
+    tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
+    decoder = CompiledDecoder(model, precision)
+    outputs = stepped(decoder, model, tokens)
+    exact = model(tokens)
+    round_weights(model, precision)
+    expected = model.double()(tokens)
+    torch.testing.assert_close(outputs.double(), expected, rtol=1e-4, atol=1e-4)
+    if precision != "float32":  # the rounding is there to be seen
+        assert not torch.allclose(exact.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("shape", ["paper", "narrow"])
+def test_a_sequence_is_the_same_to_the_last_bit_beside_any_others(shape, precision):
+    model = linear(shape)
+    tokens = torch.randint(NUM_VALUES, (13, 8))
+    decoder = CompiledDecoder(model, precision)
+    together = stepped(decoder, model, tokens)
+    threads = torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            for batch in (1, 2, 5, 7, 13):
+                parts = [stepped(decoder, model, part) for part in tokens.split(batch)]
+                assert torch.equal(torch.cat(parts), together)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_sampling_draws_what_the_model_draws_at_any_batch_size():
+    model, distribution = linear(), LogisticMixture(NUM_VALUES)
+    values, known = torch.randint(NUM_VALUES, (9, LENGTH)), torch.arange(LENGTH) < 11
+    noise = uniform_noise(distribution, seed=0, indices=range(9), length=LENGTH)
+    drawn = {}
+    for name, decoder, batch in (
+        ("model", model, 9), ("compiled", CompiledDecoder(model), 9),
+        ("one by one", CompiledDecoder(model), 1),
+    ):  # fmt: skip
+        parts = []
+        for i in range(0, 9, batch):
+            prompt = read(decoder, values[i : i + batch], known)
+            rows = torch.arange(len(values[i : i + batch]))
+            part = noise[i : i + batch]
+            parts.append(complete(decoder, distribution.sample, prompt, rows, part))
+            # In place: but on a copy, so that a prompt can be continued again.
+            again = complete(decoder, distribution.sample, prompt, rows, part)
+            assert torch.equal(again, parts[-1])
+        drawn[name] = torch.cat(parts)
+    assert torch.equal(drawn["compiled"], drawn["model"])
+    assert torch.equal(drawn["one by one"], drawn["compiled"])
+
+
+def test_it_goes_on_from_what_was_read():
+    model = linear()
+    tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
+    decoder = CompiledDecoder(model)
+    with torch.inference_mode():
+        first, state = decoder.prefill(tokens[:, :7])
+        second, state = decoder.prefill(tokens[:, 7:15], state)
+        rest = stepped(decoder, model, tokens[:, 15:], decoder.select(state, torch.arange(BATCH)))
+    outputs = torch.cat([first, second, rest], dim=1)
+    torch.testing.assert_close(outputs, model(tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
+    weight = torch.randn(5, 64)
+    weight[3] = 0
+    levels = ops.rounded(weight, "int8")
+    assert torch.equal(levels[3], weight[3])
+    steps = weight.abs().amax(1, keepdim=True) / 127
+    assert ((levels - weight).abs() <= 0.5001 * steps).all()
+    whole = levels / steps.masked_fill(steps == 0, 1)
+    torch.testing.assert_close(whole, whole.round(), rtol=0, atol=1e-3)
+    torch.testing.assert_close(ops.rounded(levels, "int8"), levels)  # twice is once
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (lambda: linear(attention=SoftmaxAttention), "linear attention"),
+        (lambda: linear(feature_map=Relu), "feature_map=elu"),
+        (lambda: linear().double(), "float64"),
+        (lambda: linear().bfloat16(), "bfloat16"),
+        (lambda: linear().to("meta"), "meta"),
+    ],
+)
+def test_where_there_is_none_it_is_said(model, reason, raises_one_line):
+    with raises_one_line("compiled step", reason):
+        CompiledDecoder(model())
+
+
+def test_without_a_compiler_it_is_said(monkeypatch, tmp_path, raises_one_line):
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    compiled.cache_clear()
+    try:
+        with raises_one_line("compiled step cannot run"):
+            CompiledDecoder(linear())
+    finally:
+        compiled.cache_clear()
