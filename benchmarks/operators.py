@@ -28,12 +28,13 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.machine import save
+from benchmarks.peers import FAST_TRANSFORMERS as PEER
+from benchmarks.peers import fast_transformers_attention, installed
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.runtime.measure import peak_flops
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-PEER = "fast-transformers"
 OURS = ("chunkwise", "cpp")
 QUADRATIC = ("parallel", "sdpa")
 PRECISIONS = {"float32": "32", "bfloat16": "bf16", "float16": "16"}
@@ -80,29 +81,8 @@ def kernel(name: str, options: argparse.Namespace, console: Console) -> Kernel |
     if name == "sdpa":
         return SoftmaxAttention(*sizes)
     if name == PEER:
-        return fast_transformers(options, console)
+        return fast_transformers_attention(options.head_dim) if installed(console) else None
     return LinearAttention(*sizes, feature_map=Elu, kernel=name)
-
-
-def fast_transformers(options: argparse.Namespace, console: Console) -> Kernel | None:
-    """The layer of the paper's own library; its masks are made beforehand."""
-    try:
-        from fast_transformers.attention import CausalLinearAttention
-        from fast_transformers.masking import LengthMask, TriangularCausalMask
-    except ImportError:
-        console.print(f"{PEER} is not installed, and not measured")
-        return None
-    layer, masks = CausalLinearAttention(options.head_dim), {}
-
-    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        batch, length = q.shape[:2]
-        if (batch, length) not in masks:
-            lengths = LengthMask(torch.full((batch,), length), device=q.device)
-            masks[batch, length] = TriangularCausalMask(length, device=q.device), lengths
-        causal, lengths = masks[batch, length]
-        return layer(q, k, v, causal, lengths, lengths)
-
-    return run
 
 
 def at_shape(

@@ -1,12 +1,18 @@
-"""Milliseconds a step and images a second: linear, softmax with its cache, softmax without.
+"""Milliseconds a step and images a second: linear attention, softmax, and the peers.
 
     uv run python -m benchmarks.sampling                     lengths 64, 784 and 3072
-    uv run python -m benchmarks.sampling --length 784 --batch 1
+    uv run python -m benchmarks.sampling --length 784 --batch 1 --threads 2
 
 A step samples one value and reads it. Its cost is measured at evenly spaced positions of the
 sequence, each method in turn at each position, several times over; the median of each
-position is averaged over positions, and images a second follow from that average. Without
-a cache a step is a whole forward pass, and is taken once at each position.
+position is averaged over positions, and images a second follow from that average.
+
+    cpp, cpp bfloat16, cpp int8    linear attention, the compiled step, by what its weights are in
+    linear                         linear attention, the model's own step
+    fast-transformers              the same with pytorch-fast-transformers, see benchmarks/peers.py
+    softmax, cached                with its keys and values kept
+    softmax, no cache              a step is a whole forward pass, and is taken once at each
+                                   position, with the most threads only
 """
 
 import argparse
@@ -18,66 +24,100 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import save
+from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersDecoder, installed
 from linear_transformers.attention import AttentionFactory, LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Transformer
-from linear_transformers.sampling import Recomputed, step_milliseconds
+from linear_transformers.sampling import CompiledDecoder, Decoder, Recomputed, step_milliseconds
 
 NUM_VALUES = 256
-REFERENCE, RECOMPUTED = "softmax, cached", "softmax, no cache"
+LINEAR, CACHED, RECOMPUTED = "linear", "softmax, cached", "softmax, no cache"
+COMPILED = {"cpp": "float32", "cpp bfloat16": "bfloat16", "cpp int8": "int8"}
+METHODS = (*COMPILED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
 
 
 def main() -> None:
     options = parse()
-    torch.set_num_threads(options.threads or torch.get_num_threads())
     console = Console()
-    rows = [row for length in options.length for row in at_length(length, options, console)]
+    if FAST_TRANSFORMERS in options.methods and not installed(console):
+        options.methods.remove(FAST_TRANSFORMERS)
+    rows = [
+        row
+        for length in options.length
+        for batch in options.batch
+        for row in measured(length, batch, options, console)
+    ]
     model = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = f"sampling-{torch.device(options.device).type}"
     measurement = {"title": f"Sampling: {model}", "finding": finding(rows), "rows": rows}
     path = save(name, options.device, measurement)
-    console.print(f"written to {path}", soft_wrap=True)
+    console.print(f"{measurement['finding']}\nwritten to {path}", soft_wrap=True)
 
 
-def at_length(length: int, options: argparse.Namespace, console: Console) -> list[dict[str, Any]]:
-    """Measure every batch size at one length, and print what was found."""
-    table = Table(title=f"{options.layers} layers, {length} values an image")
-    for column in ("batch", "method", "ms a step", "images/s", f"against {REFERENCE}"):
-        table.add_column(column, justify="left" if column == "method" else "right")
+def measured(
+    length: int, batch: int, options: argparse.Namespace, console: Console
+) -> list[dict[str, Any]]:
+    """Measure every method at one length and batch size, and print what was found."""
+    table = Table(title=f"{options.layers} layers, {length} values an image, batch {batch}")
+    for column in ("threads", "method", "ms a step", "images/s", *REFERENCES):
+        table.add_column(
+            column.replace("_", " "), justify="left" if column == "method" else "right"
+        )
     rows = []
-    for batch in options.batch:
-        times = measure(length, batch, options)
+    for threads in options.threads:
+        torch.set_num_threads(threads)
+        times = measure(length, batch, options, last=threads == max(options.threads))
         for method, milliseconds in times.items():
             row = {
                 "length": length,
                 "batch": batch,
+                "threads": threads,
                 "method": method,
                 "ms_per_step": round(milliseconds, 3),
                 "images_per_second": round(1000 * batch / (milliseconds * length), 4),
-                "times_cached_softmax": round(times[REFERENCE] / milliseconds, 3),
+                **{
+                    name: round(times[reference] / milliseconds, 3)
+                    for name, reference in REFERENCES.items()
+                    if reference in times
+                },
             }
             rows.append(row)
+            ratios = (f"{row[name]:.2f} x" if name in row else "" for name in REFERENCES)
             table.add_row(
-                str(batch), method, f"{milliseconds:.2f}", f"{row['images_per_second']:.3g}",
-                f"{row['times_cached_softmax']:.2f} x",
+                str(threads), method, f"{milliseconds:.2f}", f"{row['images_per_second']:.3g}",
+                *ratios,
             )  # fmt: skip
     console.print(table)
     return rows
 
 
 def finding(rows: list[dict[str, Any]]) -> str:
-    """How the ratio of linear attention to its rival grows with length, in words."""
-    by_batch: dict[int, dict[int, float]] = {}
+    """How linear attention stands to its rivals, in words: each with its best number of threads."""
+    best: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
-        if row["method"] == "linear":
-            by_batch.setdefault(row["batch"], {})[row["length"]] = row["times_cached_softmax"]
-    parts = []
-    for batch, ratios in by_batch.items():
-        growth = ratios[max(ratios)] / ratios[min(ratios)]
-        each = ", ".join(f"{ratio:.2f} x at {length}" for length, ratio in sorted(ratios.items()))
-        parts.append(f"batch {batch}: {each} ({growth:.1f} times as much)")
-    return f"Linear attention against {REFERENCE}, by values an image. " + "; ".join(parts) + "."
+        times = best.setdefault((row["batch"], row["length"]), {})
+        times[row["method"]] = min(row["ms_per_step"], times.get(row["method"], row["ms_per_step"]))
+    sentences = []
+    for reference in REFERENCES.values():
+        parts = []
+        for batch in sorted({batch for batch, _ in best}):
+            each = [
+                f"{ratios} at {length}"
+                for (size, length), times in sorted(best.items())
+                if size == batch and (ratios := _ratios(times, reference))
+            ]
+            if each:
+                parts.append(f"batch {batch}: {'; '.join(each)}")
+        if parts:
+            sentences.append(f"As fast as {reference}, {'. '.join(parts)}.")
+    return " ".join(("Each with its best number of threads, by values an image.", *sentences))
+
+
+def _ratios(times: dict[str, float], reference: str) -> str:
+    methods = [method for method in (*COMPILED, LINEAR) if method in times and reference in times]
+    return ", ".join(f"{method} {times[reference] / times[method]:.2f} x" for method in methods)
 
 
 def parse() -> argparse.Namespace:
@@ -87,20 +127,27 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--model-dim", type=int, default=256)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
     parser.add_argument("--positions", type=int, default=4, help="where steps are measured")
     parser.add_argument("--steps", type=int, default=8, help="consecutive steps a measurement")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=None)
+    threads = sorted({1, torch.get_num_threads()})
+    parser.add_argument("--threads", type=int, nargs="+", default=threads)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     return parser.parse_args()
 
 
-def measure(length: int, batch: int, options: argparse.Namespace) -> dict[str, float]:
+def measure(
+    length: int, batch: int, options: argparse.Namespace, *, last: bool
+) -> dict[str, float]:
     """Mean milliseconds a step of each method over the sequence."""
     distribution = LogisticMixture(NUM_VALUES)
     linear = build(partial(LinearAttention, feature_map=Elu), distribution, length, options)
     softmax = build(SoftmaxAttention, distribution, length, options)
-    decoders = {"linear": linear, REFERENCE: softmax, RECOMPUTED: Recomputed(softmax)}
+    methods = [method for method in options.methods if method != RECOMPUTED or last]
+    if linear.device.type != "cpu":
+        methods = [method for method in methods if method not in COMPILED]
+    decoders = {method: decoder(method, linear, softmax) for method in methods}
     return step_milliseconds(
         decoders,
         distribution,
@@ -111,6 +158,16 @@ def measure(length: int, batch: int, options: argparse.Namespace) -> dict[str, f
         rounds=options.rounds,
         once=frozenset({RECOMPUTED}),
     )
+
+
+def decoder(
+    method: str, linear: AutoregressiveTransformer, softmax: AutoregressiveTransformer
+) -> Decoder:
+    if method in COMPILED:
+        return CompiledDecoder(linear, COMPILED[method])
+    if method == FAST_TRANSFORMERS:
+        return FastTransformersDecoder(linear)
+    return {LINEAR: linear, CACHED: softmax, RECOMPUTED: Recomputed(softmax)}[method]
 
 
 def build(

@@ -27,18 +27,22 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
         sampling, monkeypatch, "--length", "20", "9",
         "--layers=1", "--heads=2", "--model-dim=16",
         "--batch", "1", "3", "--positions=2", "--steps=2", "--rounds=1", "--device=cpu",
+        "--threads", "1", "2",
+        "--methods", "cpp int8", "linear", "softmax, cached", "softmax, no cache",
     )  # fmt: skip
     rows = json.loads((results / "sampling-cpu.json").read_text())["rows"]
-    assert [(row["length"], row["batch"], row["method"]) for row in rows] == [
-        (length, batch, method)
+    methods = ("cpp int8", "linear", "softmax, cached", "softmax, no cache")
+    assert [tuple(row.values())[:4] for row in rows] == [
+        (length, batch, threads, method)
         for length in (20, 9)
         for batch in (1, 3)
-        for method in ("linear", "softmax, cached", "softmax, no cache")
+        for threads in (1, 2)
+        for method in methods[: 2 + threads]  # without a cache only with the most threads
     ]
     for row in rows:
         expected = 1000 * row["batch"] / (row["length"] * row["ms_per_step"])
         assert row["images_per_second"] == pytest.approx(expected, rel=0.01)
-    assert "against softmax, cached" in capsys.readouterr().out
+    assert "As fast as softmax, cached" in capsys.readouterr().out
 
 
 def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
@@ -63,16 +67,16 @@ def test_the_ratios_to_the_peer_are_put_in_words():
     assert "chunkwise forward 1.0 to 4.0 x, mean 2.0 x" in operators.finding(rows)
 
 
-def test_the_growth_with_length_is_put_in_words():
+def test_the_ratios_to_rivals_are_those_of_the_best_number_of_threads():
     rows = [
-        {"length": length, "batch": 2, "method": method, "times_cached_softmax": ratio}
-        for length, method, ratio in [
-            (8, "linear", 1.5), (8, "softmax, cached", 1.0), (64, "linear", 6.0)
+        {"length": 8, "batch": 2, "threads": threads, "method": method, "ms_per_step": ms}
+        for threads, method, ms in [
+            (1, "cpp", 2.0), (2, "cpp", 3.0), (1, "linear", 9.0), (2, "linear", 5.0),
+            (1, "fast-transformers", 12.0), (2, "fast-transformers", 10.0),
         ]
     ]  # fmt: skip
-    assert sampling.finding(rows).endswith(
-        "batch 2: 1.50 x at 8, 6.00 x at 64 (4.0 times as much)."
-    )
+    found = sampling.finding(rows)
+    assert found.endswith("As fast as fast-transformers, batch 2: cpp 5.00 x, linear 2.00 x at 8.")
 
 
 def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch):

@@ -1,0 +1,100 @@
+"""What the benchmarks compare with: the paper's own library, where it is installed.
+
+pytorch-fast-transformers has not changed since 2021. Its source builds with a present torch in five
+to nine minutes (with nvcc off the PATH, for CPUs):
+
+    pip install --no-build-isolation --no-deps --target PEER pytorch-fast-transformers
+    PYTHONPATH=PEER uv run python -m benchmarks.operators
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from linear_transformers.models import AutoregressiveTransformer, StackState
+from linear_transformers.shapes import Rows, Tokens, TokensOne
+
+FAST_TRANSFORMERS = "fast-transformers"
+
+
+def installed(console: Console) -> bool:
+    try:
+        import fast_transformers  # noqa: F401
+    except ImportError:
+        console.print(f"{FAST_TRANSFORMERS} is not installed, and not measured")
+        return False
+    return True
+
+
+def fast_transformers_attention(head_dim: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Its layer of causal linear attention; its masks are made beforehand."""
+    from fast_transformers.attention import CausalLinearAttention
+    from fast_transformers.masking import LengthMask, TriangularCausalMask
+
+    layer, masks = CausalLinearAttention(head_dim), {}
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        batch, length = q.shape[:2]
+        if (batch, length) not in masks:
+            lengths = LengthMask(torch.full((batch,), length), device=q.device)
+            masks[batch, length] = TriangularCausalMask(length, device=q.device), lengths
+        causal, lengths = masks[batch, length]
+        return layer(q, k, v, causal, lengths, lengths)
+
+    return run
+
+
+class FastTransformersDecoder:
+    """Its recurrent transformer with the weights of a model of ours: the same function.
+
+    Embedding, positions and head are ours, and so is what reads a prefix, which is not measured.
+    """
+
+    def __init__(self, model: AutoregressiveTransformer):
+        from fast_transformers.builders import RecurrentEncoderBuilder
+
+        stack = model.stack
+        num_heads, head_dim = stack.blocks[0].heads
+        encoder: Any = RecurrentEncoderBuilder.from_kwargs(
+            attention_type="linear", n_layers=len(stack.blocks), n_heads=num_heads,
+            query_dimensions=head_dim, value_dimensions=head_dim, dropout=0.0,
+            feed_forward_dimensions=4 * stack.model_dim, activation="relu",
+        ).get()  # fmt: skip
+        for layer, block in zip(encoder.layers, stack.blocks, strict=True):
+            projections = (
+                getattr(layer.attention, f"{x}_projection") for x in ("query", "key", "value")
+            )
+            weights = block.project_in.weight.chunk(3)
+            for projection, weight, bias in zip(
+                projections, weights, block.project_in.bias.chunk(3), strict=True
+            ):
+                projection.load_state_dict({"weight": weight, "bias": bias})
+            for theirs, ours in (
+                (layer.attention.out_projection, block.project_out),
+                (layer.linear1, block.feedforward[0]), (layer.linear2, block.feedforward[3]),
+                (layer.norm1, block.attention_norm), (layer.norm2, block.feedforward_norm),
+            ):  # fmt: skip
+                theirs.load_state_dict(ours.state_dict())
+        encoder.norm.load_state_dict(stack.norm.state_dict())
+        self.encoder = encoder.to(model.device).eval()
+        self.model = model
+        self.device = model.device
+        self.row_multiple = model.row_multiple
+        self.with_start = model.with_start
+
+    def prefill(self, tokens: Tokens, state: Any = None) -> tuple[Tensor, Any]:
+        assert state is None
+        parameters, read = self.model.prefill(tokens)
+        return parameters, StackState(read.position, tuple([*layer] for layer in read.layers))
+
+    def step(self, token: TokensOne, state: Any) -> tuple[Tensor, Any]:
+        x = self.model.stack.positions.step(self.model.tokens(token), state.position)
+        x, layers = self.encoder(x, list(state.layers))
+        return self.model.head(x), StackState(state.position + 1, tuple(layers))
+
+    def select(self, state: Any, rows: Rows) -> Any:
+        layers = tuple([sums[rows] for sums in layer] for layer in state.layers)
+        return StackState(state.position, layers)
