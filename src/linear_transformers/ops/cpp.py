@@ -11,8 +11,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.compiling import compiled
-from linear_transformers.ops.precision import widened, without_autocast
-from linear_transformers.ops.recurrent import LinearState, empty_state
+from linear_transformers.ops.fused import attend, operator
+from linear_transformers.ops.precision import widened
+from linear_transformers.ops.recurrent import LinearState
 
 SOURCE = "cpp_linear.cpp"
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
@@ -43,16 +44,9 @@ def cpp(
     Raises:
         ValueError: The kernel cannot be compiled here.
     """
-    batch, _, num_heads, feature_dim = q.shape
-    if state is None:
-        state = empty_state(
-            batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
-        )
     dtype = v.dtype
-    q, k, v = widened(q, k, v)
-    with without_autocast(v):
-        outputs, _, kv_sum, k_sum = forward(q, k, v, *state, eps, elu)
-    return outputs.to(dtype), LinearState(kv_sum, k_sum)
+    outputs, state = attend(_operator, *widened(q, k, v), eps=eps, state=state, elu=elu)
+    return outputs.to(dtype), state
 
 
 @torch.compiler.assume_constant_result
@@ -75,53 +69,15 @@ class _View(ctypes.Structure):
     )  # fmt: skip
 
 
-@torch.library.custom_op("linear_transformers::cpp_causal", mutates_args=())
-def forward(
-    q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Outputs, the sums of weights that they were divided by, and both sums of the state."""
-    outputs = _outputs(q, k, v, kv_sum, k_sum, eps, elu)
-    _call("forward", (q, k, v), (kv_sum, k_sum, *outputs), ctypes.c_double(eps), elu)
-    return outputs
+def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
+    _call("forward", given[:3], (*given[3:], *results), ctypes.c_double(eps), elu)
 
 
-@forward.register_fake
-def _outputs(
-    q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _like(v), v.new_empty(q.shape[:3]), _like(kv_sum), _like(k_sum)
-
-
-@torch.library.custom_op("linear_transformers::cpp_causal_backward", mutates_args=())
-def backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
-    """The gradients of the five inputs, given these, both outputs that are kept, and the
-    gradients of the outputs and of the state after them."""
-    gradients = _gradients(given, elu)
+def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -> None:
     _call("backward", given[:3], (*given[3:], *gradients), elu)
-    return gradients
 
 
-@backward.register_fake
-def _gradients(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
-    return [_like(x) for x in given[:5]]
-
-
-def _like(x: Tensor) -> Tensor:
-    """Room for as many numbers, without gaps."""
-    return x.new_empty(x.shape)
-
-
-def _keep(ctx, inputs, output) -> None:
-    *tensors, _, ctx.elu = inputs
-    ctx.save_for_backward(*tensors, *output[:2])
-
-
-def _differentiate(ctx, d_outputs, d_weight, d_kv_sum, d_k_sum):
-    given = [*ctx.saved_tensors, d_outputs, d_kv_sum, d_k_sum]
-    return *backward(given, ctx.elu), None, None
-
-
-forward.register_autograd(_differentiate, setup_context=_keep)
+_operator = operator("cpp_causal", _forward, _backward)
 
 
 def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *numbers) -> None:

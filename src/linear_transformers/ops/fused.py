@@ -1,0 +1,100 @@
+"""Causal linear attention as an operator to torch, whatever computes it.
+
+One signature, one fake, one gradient for the kernels in C++, Triton and CUDA: `torch.compile` does
+not look into them, and knows what comes out.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.ops.precision import without_autocast
+from linear_transformers.ops.recurrent import LinearState, empty_state
+
+# (q, k, v, kv_sum, k_sum, eps, elu, results) and (given, elu, results): write into the results.
+Forward = Callable[[Sequence[Tensor], float, bool, Sequence[Tensor]], None]
+Backward = Callable[[Sequence[Tensor], bool, Sequence[Tensor]], None]
+
+
+def operator(name: str, run_forward: Forward, run_backward: Backward) -> Any:
+    """Register `linear_transformers::<name>`.
+
+        (q, k, v, kv_sum, k_sum, eps, elu) -> (outputs, weight, kv_sum, k_sum)
+
+    q, k and v are views [b, t, h, c or m] with any strides, the state is dense; `elu` says that
+    phi(x) = elu(x) + 1 is still to be applied. `weight` is the sum of weights of each position,
+    eps included, that its output was divided by: all that the gradient keeps of a position.
+
+    Args:
+        name: Of the operator.
+        run_forward: Given the five tensors, eps and elu, writes the four results.
+        run_backward: Given the five tensors, outputs and weights, and the gradients of the
+            outputs and of the state after them, writes the five gradients.
+    """
+
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        results = fake_forward(q, k, v, kv_sum, k_sum, eps, elu)
+        run_forward((q, k, v, kv_sum, k_sum), eps, elu, results)
+        return results
+
+    def fake_forward(
+        q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return _like(v), kv_sum.new_empty(q.shape[:3]), _like(kv_sum), _like(k_sum)
+
+    def backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
+        gradients = fake_backward(given, elu)
+        run_backward(given, elu, gradients)
+        return gradients
+
+    def fake_backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
+        return [_like(x) for x in given[:5]]
+
+    def keep(ctx, inputs, output) -> None:
+        *tensors, _, ctx.elu = inputs
+        ctx.save_for_backward(*tensors, *output[:2])
+
+    def differentiate(ctx, d_outputs, d_weight, d_kv_sum, d_k_sum):
+        given = [*ctx.saved_tensors, d_outputs, d_kv_sum, d_k_sum]
+        return *backward_op(given, ctx.elu), None, None
+
+    namespace = "linear_transformers"
+    forward_op = torch.library.custom_op(f"{namespace}::{name}", forward, mutates_args=())
+    backward_op = torch.library.custom_op(
+        f"{namespace}::{name}_backward", backward, mutates_args=()
+    )
+    forward_op.register_fake(fake_forward)
+    backward_op.register_fake(fake_backward)
+    forward_op.register_autograd(differentiate, setup_context=keep)
+    return forward_op
+
+
+def attend(
+    operation: Any,
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    *,
+    eps: float,
+    state: LinearState | None,
+    elu: bool,
+) -> tuple[Float[Tensor, "b t h m"], LinearState]:
+    """Call what `operator` made, from the empty state where none is given."""
+    batch, _, num_heads, feature_dim = q.shape
+    if state is None:
+        state = empty_state(
+            batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
+        )
+    with without_autocast(v):
+        outputs, _, kv_sum, k_sum = operation(q, k, v, *state, eps, elu)
+    return outputs, LinearState(kv_sum, k_sum)
+
+
+def _like(x: Tensor) -> Tensor:
+    """Room for as many numbers, without gaps."""
+    return x.new_empty(x.shape)
