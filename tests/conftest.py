@@ -5,8 +5,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
+
+if not torch.cuda.is_available():  # before Triton is imported
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
+import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from torch import Tensor
@@ -48,6 +52,13 @@ def autoregressive(
     return AutoregressiveTransformer(
         Transformer(attention, **stack), num_values=num_values, num_parameters=num_parameters
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
 
 
 def random_qkv(

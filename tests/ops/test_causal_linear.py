@@ -216,9 +216,11 @@ def test_where_there_is_no_compiler_it_is_said(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     compiled.cache_clear()
     try:
-        assert ops.cpp_unavailable()
-        with pytest.raises(ValueError, match=r"kernel=cpp cannot run here: .*kernel=auto"):
-            LinearAttention(2, 8, feature_map=Elu, kernel="cpp")
+        asked = LinearAttention(2, 8, feature_map=Elu, kernel="cpp")
+        with pytest.raises(ValueError, match=r"kernel=cpp cannot run: .*kernel=auto"):
+            asked.kernel_on(torch.device("cpu"))
+        with pytest.raises(ValueError, match=r"kernel=cpp cannot run: .*kernel=auto"):
+            asked(*torch.ones(3, 1, 5, 2, 8))
         auto = LinearAttention(2, 8, feature_map=Elu)
         assert auto.kernel_on(torch.device("cpu")) == "chunkwise"
         assert not list(tmp_path.rglob("*.so"))

@@ -77,6 +77,8 @@ def complaint(monkeypatch, tmp_path):
         ("model._target_=os.system", ("os.system", "schema.py")),
         ("model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
         ("model.norm=both", ("norm=both", "post", "pre")),
+        ("model.attention.kernel=fast", ("kernel=fast", "chunkwise", "triton")),
+        ("model.attention.kernel=fla", ("kernel=fla", "kernel=auto")),
         ("data.batch_size=0", ("batch_size=0",)),
         ("run_id=../x", ("run_id=../x", "plain name")),
         ("ckpt_path=nowhere", ("nowhere", "neither a run nor a checkpoint")),

@@ -27,8 +27,6 @@ from linear_transformers.shapes import (
     Values,
 )
 
-KERNELS = ("auto", "parallel", "chunkwise", "cpp")
-
 
 class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState]):
     """softmax's exponential replaced by a dot product of features.
@@ -47,11 +45,13 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             by `scale`. The paper's 1.0 leaves them as they are.
         chunk_size: Positions a chunk of `chunkwise`. Only speed depends on it.
         kernel: Of the causal parallel form: `parallel`, the definition; `chunkwise`, matrix
-            products; `cpp`, compiled for this processor with the feature map fused; `auto` is
-            `cpp` on CPUs that have a compiler, else `chunkwise`.
+            products; `cpp` and `triton`, compiled for CPUs and for GPUs, with elu fused;
+            `fast_transformers` and `fla`, of other libraries. `auto` is what is compiled for
+            where the tensors are, `chunkwise` where nothing is.
 
     Raises:
-        ValueError: A number that is too small, or a kernel that is unknown or cannot run here.
+        ValueError: A number that is too small, or a kernel that is unknown; one that cannot run
+            where the tensors are is refused there.
     """
 
     constant_state: ClassVar[bool] = True
@@ -74,10 +74,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             raise ValueError(f"eps={eps} was asked for; it must not be negative.")
         if chunk_size < 1:
             raise ValueError(f"chunk_size={chunk_size} was asked for; it must be at least 1.")
-        if kernel not in KERNELS:
-            raise ValueError(f"kernel={kernel} is unknown. Choose one of {list(KERNELS)}.")
-        if kernel == "cpp" and (reason := ops.cpp_unavailable()):
-            raise ValueError(f"kernel=cpp cannot run here: {reason}. Use kernel=auto.")
+        if kernel not in ("auto", *ops.KERNELS):
+            choices = ["auto", *ops.KERNELS]
+            raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")
         self.feature_map = feature_map(head_dim)
         self.eps = eps
         self.scale = scale
@@ -85,10 +84,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.kernel = kernel
 
     def kernel_on(self, device: torch.device) -> str:
-        if self.kernel != "auto":
-            return self.kernel
-        on_cpu = device.type == "cpu" and ops.cpp_unavailable() is None
-        return "cpp" if on_cpu else "chunkwise"
+        return ops.chosen(self.kernel, device)
 
     def init_state(
         self,
@@ -119,17 +115,14 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self, q: Queries, k: Keys, v: Values, state: LinearState | None = None
     ) -> tuple[Outputs, LinearState]:
         check_equal_lengths(q, k)
-        match self.kernel_on(v.device):
-            case "cpp" if type(self.feature_map) is Elu:
-                q, k = (self._scaled(*widened(x)) for x in (q, k))
-                return ops.cpp(q, k, v, eps=self.eps, state=state, elu=True)
-            case "cpp":
-                return ops.cpp(*self._features(q, k), v, eps=self.eps, state=state)
-            case "parallel":
-                return ops.parallel(*self._features(q, k), v, eps=self.eps, state=state)
-        return ops.chunkwise(
-            *self._features(q, k), v, eps=self.eps, state=state, chunk_size=self.chunk_size
-        )
+        name = ops.chosen(self.kernel, v.device, v.dtype)
+        kernel = ops.KERNELS[name]
+        if kernel.fuses_elu and type(self.feature_map) is Elu:
+            if self.scale != 1.0:
+                q, k = (self._scaled(x) for x in widened(q, k))
+            return kernel.run(q, k, v, eps=self.eps, state=state, elu=True)
+        options = {"chunk_size": self.chunk_size} if name == "chunkwise" else {}
+        return kernel.run(*self._features(q, k), v, eps=self.eps, state=state, **options)
 
     def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> LinearState:
         return ops.summarize(self._phi(k), v, lengths)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.compiling import compiled
-from linear_transformers.ops.fused import attend, operator
+from linear_transformers.ops.fused import attend, operator, refuse
 from linear_transformers.ops.precision import widened
 from linear_transformers.ops.recurrent import LinearState
 
@@ -42,16 +42,17 @@ def cpp(
         The outputs in the type of `v`, and the state after the last position.
 
     Raises:
-        ValueError: The kernel cannot be compiled here.
+        ValueError: The kernel cannot be compiled here, or the tensors are on another device.
     """
     dtype = v.dtype
     outputs, state = attend(_operator, *widened(q, k, v), eps=eps, state=state, elu=elu)
     return outputs.to(dtype), state
 
 
-@torch.compiler.assume_constant_result
-def unavailable() -> str | None:
-    """Why the kernel cannot run here; None where it can. Compiles it, at the first call ever."""
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why the kernel cannot run; None where it can. Compiles it, at the first call ever."""
+    if device.type != "cpu":
+        return f"it is made for CPUs, and the tensors are on {device}"
     library = compiled(SOURCE)
     return library if isinstance(library, str) else None
 
@@ -82,12 +83,8 @@ _operator = operator("cpp_causal", _forward, _backward)
 
 def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *numbers) -> None:
     """Give a function of the library its tensors; those of the results are dense already."""
-    library = compiled(SOURCE)
-    if isinstance(library, str):
-        raise ValueError(f"The C++ kernel cannot run here: {library}.")
-    q, _, v = views
-    if v.device.type != "cpu":
-        raise ValueError(f"kernel=cpp runs on CPUs, and these tensors are on {v.device}.")
+    library, (q, _, v) = compiled(SOURCE), views
+    refuse("cpp", unavailable(v.device, v.dtype))
     # Named until the call is over: what is copied here must not be freed before.
     views = tuple(x if x.stride(-1) == 1 else x.contiguous() for x in views)
     dense = tuple(x.contiguous() for x in dense)

@@ -95,6 +95,12 @@ def attend(
     return outputs, LinearState(kv_sum, k_sum)
 
 
+def refuse(kernel: str, reason: str | None) -> None:
+    """Say why a kernel cannot run, if there is a reason."""
+    if reason:
+        raise ValueError(f"kernel={kernel} cannot run: {reason}. Use kernel=auto.")
+
+
 def _like(x: Tensor) -> Tensor:
     """Room for as many numbers, without gaps."""
     return x.new_empty(x.shape)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from linear_transformers.data import ImageShape, SpeechShape
 from linear_transformers.distributions import ValueDistribution
@@ -105,8 +105,11 @@ def _config(checkpoint: dict[str, Any]) -> DictConfig:
     config = checkpoint["config"]
     if "${" in json.dumps(config):  # data, never expressions to evaluate here
         raise ValueError("its config holds an interpolation: it was tampered with.")
-    parts = {key: config.get(key) for key in ("model", "task", "data")}
-    return validated(DictConfig(parts), TrainedConfig)
+    parts = DictConfig({key: config.get(key) for key in ("model", "task", "data")})
+    if OmegaConf.select(parts, "model.attention.kernel") is not None:
+        # What trained a model does not bind whoever loads it, perhaps on another machine.
+        parts.model.attention.kernel = "auto"
+    return validated(parts, TrainedConfig)
 
 
 @contextmanager

@@ -66,6 +66,7 @@ def train(cfg: DictConfig) -> Outcome:
         trainer = build_trainer(cfg, run, data.shape, trackers)
         if hydra.mode == RunMode.MULTIRUN and trainer.world_size > 1:
             raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
+        task.model.stack.kernel_on(trainer.strategy.root_device)  # refuses what cannot run there
         if trainer.is_global_zero:
             data.prepare_data()
             data.check_sizes(trainer.world_size)
