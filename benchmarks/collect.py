@@ -25,10 +25,12 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs or multiruns")
     parser.add_argument("--device", default="cpu", help="what they ran on, of this machine")
     parser.add_argument("--title", help="of the table; unset, Runs on <name>")
+    parser.add_argument("--finding", help="what is to be known of it, above the table")
     options = parser.parse_args()
     rows = [row for path in options.runs for row in rows_of(path)]
     title = options.title or f"Runs on {options.name}"
-    print(save(options.name, options.device, {"title": title, "rows": rows}))
+    finding = {"finding": options.finding} if options.finding else {}
+    print(save(options.name, options.device, {"title": title, **finding, "rows": rows}))
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:

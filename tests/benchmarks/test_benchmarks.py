@@ -93,9 +93,10 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
 def test_a_multirun_is_collected_as_its_table(results, tmp_path, monkeypatch, capsys):
     run("train", "-m", *QUICK, f"paths.runs={tmp_path}/runs", "seed=1,2")
     (folder,) = (tmp_path / "runs/sweeps").iterdir()
-    call(collect, monkeypatch, "two", str(folder), "--title=Two seeds")
+    words = ("--title=Two seeds", "--finding=Both alike.")
+    call(collect, monkeypatch, "two", str(folder), *words)
     measurement = json.loads((results / "two.json").read_text())
-    assert measurement["title"] == "Two seeds"
+    assert (measurement["title"], measurement["finding"]) == ("Two seeds", "Both alike.")
     assert [row["seed"] for row in measurement["rows"]] == ["1", "2"]
     assert {"test_bits_per_dim", "tokens_per_second", "state_bytes_at_3072"} <= set(
         measurement["rows"][0]
