@@ -62,9 +62,8 @@ def measured(
     """Measure every method at one length and batch size, and print what was found."""
     table = Table(title=f"{options.layers} layers, {length} values an image, batch {batch}")
     for column in ("threads", "method", "ms a step", "images/s", *REFERENCES):
-        table.add_column(
-            column.replace("_", " "), justify="left" if column == "method" else "right"
-        )
+        heading, justify = column.replace("_", " "), "left" if column == "method" else "right"
+        table.add_column(heading, justify=justify, no_wrap=column == "method")
     rows = []
     for threads in options.threads:
         torch.set_num_threads(threads)

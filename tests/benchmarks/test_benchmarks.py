@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import collect, machine, operators, report, sampling, scaling
+from benchmarks import collect, machine, operators, precision, report, sampling, scaling
 from tests.programs import QUICK, run
 
 
@@ -88,6 +88,17 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     page = (tmp_path / "RESULTS.md").read_text()
     assert "| attention | layers |" in page
     assert f"| {' | '.join(str(value) for value in row.values())} |" in page
+
+
+def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch, capsys):
+    run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny", "test=false")
+    call(precision, monkeypatch, "tiny", f"--runs={tmp_path}/runs", "--images=6")
+    rows = json.loads((results / "precision.json").read_text())["rows"]
+    assert [(row["weights"], row["images"]) for row in rows] == [
+        ("float32", 6), ("bfloat16", 6), ("int8", 6)
+    ]  # fmt: skip
+    assert rows[0]["cost"] == 0
+    assert all(0 < abs(row["cost"]) < 0.1 for row in rows[1:])
 
 
 def test_a_multirun_is_collected_as_its_table(results, tmp_path, monkeypatch, capsys):

@@ -1,0 +1,63 @@
+"""What weights in bfloat16 or int8 cost in bits/dim, on a checkpoint's test images.
+
+    uv run python -m benchmarks.precision RUN
+    uv run python -m benchmarks.precision RUN --images 200
+
+Weights are rounded as the compiled step of sampling packs them (`precision=` of sample.py); all
+arithmetic is in float32, here as there.
+"""
+
+import argparse
+import copy
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from rich.console import Console
+
+from benchmarks.machine import save
+from linear_transformers.data import ImageDataModule
+from linear_transformers.data.sequences import to_sequences
+from linear_transformers.runtime.build import build_data, checkpoint_path
+from linear_transformers.runtime.decoders import COMPILED_PRECISIONS
+from linear_transformers.runtime.drawing import bits_per_dim
+from linear_transformers.runtime.tables import markdown
+from linear_transformers.runtime.trained import Trained, load_trained
+from linear_transformers.sampling import round_weights
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("ckpt", help="a run or a checkpoint")
+    parser.add_argument("--images", type=int, help="the first so many; unset, all")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    trained = load_trained(checkpoint_path(options.ckpt, options.runs), device=options.device)
+    rows = measured(trained, options.images)
+    title = f"Precision of weights: {trained.config['data']['_target_'].rsplit('.', 1)[1]}"
+    path = save("precision", options.device, {"title": title, "rows": rows})
+    Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
+
+
+def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
+    """Bits/dim of the test images at each precision, and what it is more than in float32."""
+    data = build_data(trained.model_config)
+    if not isinstance(data, ImageDataModule):
+        raise ValueError(f"{trained.path} is no model of images.")
+    values = to_sequences(data.splits.test[:images]).long()
+    given = torch.zeros(values.shape[1], dtype=torch.bool)
+    rows = []
+    for precision in COMPILED_PRECISIONS:
+        model = copy.deepcopy(trained.model)
+        round_weights(model, precision)
+        bits = fmean(bits_per_dim(model, trained.distribution, values, given)[0])
+        rows.append({"weights": precision, "images": len(values), "test_bits_per_dim": bits})
+    for row in rows:
+        row["cost"] = round(row["test_bits_per_dim"] - rows[0]["test_bits_per_dim"], 5)
+    return [{**row, "test_bits_per_dim": round(row["test_bits_per_dim"], 5)} for row in rows]
+
+
+if __name__ == "__main__":
+    main()
