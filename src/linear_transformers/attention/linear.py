@@ -46,8 +46,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         chunk_size: Positions a chunk of `chunkwise`. Only speed depends on it.
         kernel: Of the causal parallel form: `parallel`, the definition; `chunkwise`, matrix
             products; `cpp` and `triton`, compiled for CPUs and for GPUs, with elu fused;
-            `fast_transformers` and `fla`, of other libraries. `auto` is what is compiled for
-            where the tensors are, `chunkwise` where nothing is.
+            `fast_transformers` and `fla`, of other libraries. `auto` is `cpp` on CPUs that
+            have a compiler, else `chunkwise`.
 
     Raises:
         ValueError: A number that is too small, or a kernel that is unknown; one that cannot run

@@ -73,7 +73,7 @@ class CompiledDecoder:
             return f"it is made for CPUs, and the model is on {device}"
         if type(attention) is not LinearAttention or type(attention.feature_map) is not Elu:
             return "it is made for linear attention with feature_map=elu, and the model has other"
-        if model.head.weight.dtype.itemsize != 4 or model.tokens.weight.dtype.itemsize != 4:
+        if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
             return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
         return ops.step_unavailable()
 
