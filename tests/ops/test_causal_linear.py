@@ -1,5 +1,6 @@
 """chunkwise, cpp and step against parallel, the definition."""
 
+import importlib
 import shutil
 from functools import partial
 
@@ -53,6 +54,22 @@ def test_chunkwise_reproduces_parallel(t, chunk_size):
     outputs, state = ops.chunkwise(q, k, v, eps=EPS, chunk_size=chunk_size)
     torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close(state, expected_state)
+
+
+@pytest.mark.parametrize("positions", [1, 24, 36, 60])
+def test_segments_do_not_change_what_chunkwise_computes(monkeypatch, positions):
+    """Forward and backward: as many positions at a time as the cache is said to hold."""
+    inputs = [x.requires_grad_() for x in features(65)]
+    weight = torch.randn(65, 1, 1)
+
+    def run(algorithm):
+        outputs, end = algorithm(*inputs, eps=EPS)
+        loss = (outputs * weight).sum() + end.kv_sum.square().sum() + end.k_sum.sum()
+        return outputs, end, torch.autograd.grad(loss, inputs)
+
+    module = importlib.import_module("linear_transformers.ops.chunkwise")
+    monkeypatch.setattr(module, "CACHED_ROWS", positions * 2 * 3)  # sequences, heads
+    torch.testing.assert_close(run(partial(ops.chunkwise, chunk_size=12)), run(ops.parallel))
 
 
 @pytest.mark.parametrize("t", LENGTHS)

@@ -15,5 +15,7 @@ class Elu(FeatureMap):
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
         # (exp(x) - 1) + 1 would cancel: bf16 gives 0 at x = -8, where 3.4e-4 is right.
-        # masked_fill, not clamp: clamp's gradient at exactly 0 is 0, where 1 is right.
-        return x.masked_fill(x > 0, 0).exp() + x.relu()
+        # x - relu, not clamp or a mask: clamp's gradient at exactly 0 is 0, where 1 is right, and
+        # masks are several times slower on a CPU.
+        above = x.relu()
+        return (x - above).exp() + above

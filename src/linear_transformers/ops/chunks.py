@@ -9,7 +9,8 @@ from torch import Tensor
 def split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
     """Cut time into chunks of `size`. Zeros pad the last one."""
     padded = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % size))
-    return padded.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)
+    chunks = padded.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)
+    return chunks.contiguous()  # once, and not in every product
 
 
 def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]:

@@ -3,7 +3,8 @@
     outputs of chunk n = tril(q k^T) v  +  q S,     S = sum of k^T v over the chunks before n
 
 With chunks of length l this costs O(t l (c + m) + t c m) operations and stores one state a
-chunk, t/l of them, instead of one a position.
+chunk, t/l of them, instead of one a position. A GPU is given all chunks of a sequence at once; a
+CPU one segment after the other, of as many chunks as its cache holds.
 """
 
 import torch
@@ -15,6 +16,8 @@ from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
+
+CACHED_ROWS = 2**13  # positions of heads whose products stay in a processor's cache
 
 
 def chunkwise(
@@ -48,22 +51,52 @@ def chunkwise(
         state = empty_state(
             batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
         )
-    # Short sequences make one short chunk: no padding to compute on.
-    size = max(1, min(chunk_size, length))
+    outputs, size = [], _positions(v, chunk_size)
     with without_autocast(v):
-        q, k, v = (split(x, size) for x in widened(q, k, v))
-        kv_sums = _running_sum(state.kv_sum, k.transpose(-1, -2) @ v)
-        k_sums = _running_sum(state.k_sum, k.sum(-2))
-        kv_before, k_before = kv_sums[:, :, :-1], k_sums[:, :, :-1]
+        q, k, v = widened(q, k, v)
+        for segment in zip(q.split(size, 1), k.split(size, 1), v.split(size, 1), strict=True):
+            output, state = _attend(*segment, state=state, chunk_size=chunk_size, eps=eps)
+            outputs.append(output)
+    return _joined(outputs).to(dtype), state
 
-        weights = (q @ k.transpose(-1, -2)).tril()
-        weighted_sum = weights @ v + q @ kv_before
-        total_weight = weights.sum(-1) + (q @ k_before.unsqueeze(-1)).squeeze(-1)
-        # Cut to length before dividing: padding has no weight, and 0/0 would reach the gradients.
-        outputs = normalize(
-            join(weighted_sum, length), join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
-        )
-    return outputs.to(dtype), LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
+
+def _positions(v: Float[Tensor, "b t h m"], chunk_size: int) -> int:
+    """A segment: whole chunks, at least one."""
+    batch, length, num_heads, _ = v.shape
+    if v.device.type != "cpu":
+        return max(1, length)
+    return chunk_size * max(1, CACHED_ROWS // (chunk_size * max(1, batch * num_heads)))
+
+
+def _attend(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    *,
+    state: LinearState,
+    chunk_size: int,
+    eps: float,
+) -> tuple[Float[Tensor, "b t h m"], LinearState]:
+    """All chunks of a segment at once."""
+    length = q.shape[1]
+    # Short sequences make one short chunk: no padding to compute on.
+    q, k, v = (split(x, max(1, min(chunk_size, length))) for x in (q, k, v))
+    kv_sums = _running_sum(state.kv_sum, k.transpose(-1, -2) @ v)
+    k_sums = _running_sum(state.k_sum, k.sum(-2))
+    kv_before, k_before = kv_sums[:, :, :-1], k_sums[:, :, :-1]
+
+    weights = (q @ k.transpose(-1, -2)).tril_()
+    weighted_sum = weights @ v + q @ kv_before
+    total_weight = weights.sum(-1) + (q @ k_before.unsqueeze(-1)).squeeze(-1)
+    # Cut to length before dividing: padding has no weight, and 0/0 would reach the gradients.
+    outputs = normalize(
+        join(weighted_sum, length), join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
+    )
+    return outputs, LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
+
+
+def _joined(outputs: list[Tensor]) -> Tensor:
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
 
 def _running_sum(start: Tensor, additions: Tensor) -> Tensor:
