@@ -1,53 +1,16 @@
 """Triton's kernels against parallel: on a GPU where there is one, else in Triton's interpreter."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from linear_transformers import ops
 from linear_transformers.feature_maps import Elu
 from tests.conftest import random_qkv
+from tests.ops.comparing import DEVICE, EPS, errors, exactly, inputs, results
 
 pytest.importorskip("triton", reason="Triton is not for this system")
 
 from linear_transformers.ops.triton_linear import CHUNK, triton_linear
-
-EPS = 1e-6
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def inputs(t: int, c: int, m: int, *, b: int = 2, h: int = 2, dtype=torch.float32, device=DEVICE):
-    """Queries, keys, values and a state, in float64 what they are in `dtype`."""
-    torch.manual_seed(t + c)
-    tensors = [torch.randn(b, t, h, width).to(dtype) for width in (c, c, m)]
-    tensors += [torch.rand(b, h, c, m), torch.rand(b, h, c)]
-    return [x.to(device).requires_grad_() for x in tensors]
-
-
-def results(algorithm, given, *, phi=None, **options):
-    """Outputs, the state after them, and the gradients of a random weighing of all of these."""
-    q, k, v, *state = given
-    if phi is not None:
-        q, k = phi(q), phi(k)
-    outputs, end = algorithm(q, k, v, eps=EPS, state=ops.LinearState(*state), **options)
-    found = (outputs, *end)
-    generator = torch.Generator().manual_seed(0)
-    weighed = [
-        (x.double() * torch.randn(x.shape, generator=generator).to(x.device)).sum() for x in found
-    ]
-    return *found, *torch.autograd.grad(sum(weighed), given)
-
-
-def errors(found, expected) -> list[float]:
-    return [
-        ((x.double() - y).norm() / y.norm()).item() for x, y in zip(found, expected, strict=True)
-    ]
-
-
-def exactly(given):
-    return [x.detach().double().requires_grad_() for x in given]
 
 
 @pytest.mark.parametrize("elu", [True, False])
@@ -119,31 +82,3 @@ def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
     with raises_one_line("kernel=triton", "float64", "kernel=auto"):
         triton_linear(q, k, v, eps=EPS)
     assert ops.chosen("auto", torch.device("cuda"), torch.float64) == "chunkwise"
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize(("b", "t", "c"), [(4, 3072, 32), (1, 2**14 + 1, 64), (1, 1000, 256)])
-def test_it_reproduces_parallel_at_full_size(b, t, c, dtype):
-    given = inputs(t, c, c, b=b, h=4, dtype=dtype)
-    found = results(triton_linear, given, elu=True)
-    # Exact, and linear in memory: in float64 on the processor.
-    exact = [x.detach().double().cpu().requires_grad_() for x in given]
-    expected = [x.to(DEVICE) for x in results(ops.chunkwise, exact, phi=Elu(c))]
-    tolerance = 1e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
-    assert max(errors(found, expected)) < tolerance
-
-
-@pytest.mark.gpu
-def test_attention_that_inductor_compiles_is_what_it_was(tmp_path):
-    """In a process of its own: compilation does not see through the tests' checks of shapes."""
-    program = """
-import torch
-from linear_transformers.attention import LinearAttention
-from linear_transformers.feature_maps import Elu
-attention = LinearAttention(4, 32, feature_map=Elu, kernel="triton").cuda()
-q, k, v = torch.randn(3, 2, 300, 4, 32, device="cuda").unbind()
-compiled = torch.compile(attention, fullgraph=True)
-torch.testing.assert_close(compiled(q, k, v), attention(q, k, v), rtol=1e-4, atol=1e-4)
-"""
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)

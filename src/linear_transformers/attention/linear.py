@@ -45,9 +45,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             by `scale`. The paper's 1.0 leaves them as they are.
         chunk_size: Positions a chunk of `chunkwise`. Only speed depends on it.
         kernel: Of the causal parallel form: `parallel`, the definition; `chunkwise`, matrix
-            products; `cpp` and `triton`, compiled for CPUs and for GPUs, with elu fused;
-            `fast_transformers` and `fla`, of other libraries. `auto` is `cpp` on CPUs that
-            have a compiler, else `chunkwise`.
+            products; `cpp`, compiled for CPUs, and `triton` and `cuda`, for GPUs, with elu
+            fused; `fast_transformers` and `fla`, of other libraries. `auto` is `cpp` on CPUs
+            that have a compiler, else `chunkwise`.
 
     Raises:
         ValueError: A number that is too small, or a kernel that is unknown; one that cannot run

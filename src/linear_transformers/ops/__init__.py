@@ -1,9 +1,9 @@
 """Causal linear attention as pure functions of tensors: no modules, no parameters, no config.
 
 `parallel` is the O(t^2) definition and the oracle of the tests, `chunkwise` the O(t) form
-in plain PyTorch, `cpp` and `triton_linear` the same compiled for CPUs and for GPUs, `peers` that of
-other libraries, `recurrent.step` one position. Queries and keys are features: phi has already been
-applied. Every algorithm over a whole sequence has one signature,
+in plain PyTorch, `cpp` the same compiled for CPUs, `triton_linear` and `cuda` for GPUs, `peers`
+that of other libraries, `recurrent.step` one position. Queries and keys are features: phi has
+already been applied. Every algorithm over a whole sequence has one signature,
 
     (q, k, v, *, eps, state=None) -> (outputs, state after the sequence)
 

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.compiling import compiled
+from linear_transformers.ops.compiling import call, compiled
 from linear_transformers.ops.fused import attend, operator, refuse
 from linear_transformers.ops.precision import widened
 from linear_transformers.ops.recurrent import LinearState
@@ -57,19 +57,6 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return library if isinstance(library, str) else None
 
 
-class _Sizes(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_int64) for name in ("batch", "length", "heads", "features", "values")
-    )
-
-
-class _View(ctypes.Structure):
-    _fields_ = (
-        ("data", ctypes.c_void_p), ("batch", ctypes.c_int64), ("position", ctypes.c_int64),
-        ("head", ctypes.c_int64),
-    )  # fmt: skip
-
-
 def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
     _call("forward", given[:3], (*given[3:], *results), ctypes.c_double(eps), elu)
 
@@ -81,16 +68,7 @@ def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -
 _operator = operator("cpp_causal", _forward, _backward)
 
 
-def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *numbers) -> None:
-    """Give a function of the library its tensors; those of the results are dense already."""
-    library, (q, _, v) = compiled(SOURCE), views
+def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *others) -> None:
+    v = views[2]
     refuse("cpp", unavailable(v.device, v.dtype))
-    # Named until the call is over: what is copied here must not be freed before.
-    views = tuple(x if x.stride(-1) == 1 else x.contiguous() for x in views)
-    dense = tuple(x.contiguous() for x in dense)
-    getattr(library, f"{name}_{NAMES[v.dtype]}")(
-        _Sizes(*q.shape, v.shape[-1]),
-        *(_View(x.data_ptr(), *x.stride()[:3]) for x in views),
-        *(ctypes.c_void_p(x.data_ptr()) for x in dense),
-        *numbers,
-    )
+    call(getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}"), views, dense, *others)

@@ -39,7 +39,8 @@ def operator(name: str, run_forward: Forward, run_backward: Backward) -> Any:
         q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         results = fake_forward(q, k, v, kv_sum, k_sum, eps, elu)
-        run_forward((q, k, v, kv_sum, k_sum), eps, elu, results)
+        with torch.cuda.device_of(v):  # not always the current one
+            run_forward((q, k, v, kv_sum, k_sum), eps, elu, results)
         return results
 
     def fake_forward(
@@ -49,7 +50,8 @@ def operator(name: str, run_forward: Forward, run_backward: Backward) -> Any:
 
     def backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
         gradients = fake_backward(given, elu)
-        run_backward(given, elu, gradients)
+        with torch.cuda.device_of(given[0]):
+            run_backward(given, elu, gradients)
         return gradients
 
     def fake_backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:

@@ -11,6 +11,8 @@ from linear_transformers.ops import peers
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.cpp import cpp
 from linear_transformers.ops.cpp import unavailable as no_cpp
+from linear_transformers.ops.cuda import cuda
+from linear_transformers.ops.cuda import unavailable as no_cuda
 from linear_transformers.ops.fused import refuse
 from linear_transformers.ops.parallel import parallel
 
@@ -83,6 +85,7 @@ KERNELS = {
     "chunkwise": Kernel(chunkwise, _anywhere),
     "cpp": Kernel(cpp, no_cpp, fuses_elu=True),
     "triton": Kernel(_triton, _no_triton, fuses_elu=True),
+    "cuda": Kernel(cuda, no_cuda, fuses_elu=True),
     "fast_transformers": Kernel(peers.fast_transformers, peers.no_fast_transformers),
     "fla": Kernel(peers.fla, peers.no_fla),
 }
