@@ -190,6 +190,17 @@ def test_step_leaves_the_state_it_was_given_untouched(attention, capacity, gradi
     torch.testing.assert_close(torch.stack(outputs, dim=1), as_revealed(attention, q, k, v)[:, 10:])
 
 
+def test_a_step_in_place_is_the_step(attention):
+    q, k, v = (x.float() for x in random_qkv(5))
+    attention = attention.float()  # that of Triton has no float64
+    state, expected_state = (attention.init_state(2, dtype=q.dtype) for _ in range(2))
+    for i in range(5):
+        output, state = attention.step_in_place(q[:, i], k[:, i], v[:, i], state)
+        expected, expected_state = attention.step(q[:, i], k[:, i], v[:, i], expected_state)
+        torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(tensors(state), tensors(expected_state), rtol=1e-4, atol=1e-5)
+
+
 def test_state_size_is_what_the_class_declares(attention):
     def size(t: int) -> int:
         _, state = attention.prefill(*random_qkv(t))

@@ -1,5 +1,10 @@
 """Triton's kernels against parallel: on a GPU where there is one, else in Triton's interpreter."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -11,6 +16,9 @@ from tests.ops.comparing import DEVICE, EPS, errors, exactly, inputs, results
 pytest.importorskip("triton", reason="Triton is not for this system")
 
 from linear_transformers.ops.triton_linear import CHUNK, triton_linear
+from linear_transformers.ops.triton_step import triton_step
+
+SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
 
 
 @pytest.mark.parametrize("elu", [True, False])
@@ -77,8 +85,56 @@ def test_a_compiled_function_does_not_break_at_it():
     torch.testing.assert_close(found, expected)
 
 
+def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-m", "tests.ops.compile_triton"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shared = json.loads(done.stdout)
+    kernels = {"_sum_chunks", "_run_sums", "_outputs", "_weight_gradients", "_step"}
+    kernels |= {"_query_and_key_gradients", "_value_gradients"}
+    assert set(shared) == kernels
+    assert max(shared.values()) <= SHARED_MEMORY
+
+
 def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
     q, k, v = (x.to(DEVICE) for x in random_qkv(5))
     with raises_one_line("kernel=triton", "float64", "kernel=auto"):
         triton_linear(q, k, v, eps=EPS)
     assert ops.chosen("auto", torch.device("cuda"), torch.float64) == "chunkwise"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("c", "m"), [(1, 1), (32, 32), (20, 33), (256, 40)])
+def test_its_step_is_the_step_in_place(c, m, dtype):
+    """Several positions, as queries, keys and values lie in one product."""
+    phi = Elu(c)
+    state = ops.empty_state(3, 2, c, m, device=DEVICE, dtype=dtype)
+    expected_state = ops.LinearState(*(x.double() for x in state))
+    for _ in range(4):
+        q, k, v = (torch.randn(3, 2, width, device=DEVICE).to(dtype) for width in (c, c, m))
+        packed = torch.stack([q, k], dim=1)
+        output = triton_step(*packed.unbind(1), v, state, eps=EPS, elu=True)
+        features = (phi(x.double()) for x in (q, k))
+        expected, expected_state = ops.step(*features, v.double(), expected_state, eps=EPS)
+        assert output.dtype == dtype
+        tolerance = max(1e-6, torch.finfo(dtype).eps)
+        torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
+        for found, exact in zip(state, expected_state, strict=True):
+            torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+def test_its_step_takes_features_of_any_map():
+    q, k, v = (torch.rand(3, 2, 8, device=DEVICE) for _ in range(3))
+    state = ops.empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
+    expected, expected_state = ops.step(q, k, v, state, eps=EPS)
+    torch.testing.assert_close(triton_step(q, k, v, state, eps=EPS), expected)
+    torch.testing.assert_close(state, expected_state)
+
+
+def test_its_step_is_an_operator_to_torch():
+    q, k, v = (torch.rand(3, 2, 8, device=DEVICE) for _ in range(3))
+    state = ops.empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
+    torch.library.opcheck(
+        torch.ops.linear_transformers.triton_step.default, (q, k, v, *state, EPS, True)
+    )

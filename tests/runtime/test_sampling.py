@@ -220,6 +220,8 @@ def test_the_kernel_that_trained_does_not_bind_whoever_samples(runs, tmp_path):
         ("linear", ["kernel=recurrent", "precision=int8"], ("precision=int8", "kernel=recurrent")),
         ("linear", ["cache=false", "kernel=cpp"], ("kernel=cpp", "cache=false")),
         ("linear", ["kernel=fast"], ("kernel=fast", "recurrent")),
+        ("softmax", ["kernel=triton"], ("step in Triton", "linear attention")),
+        ("linear", ["kernel=triton", "cache=false"], ("kernel=triton", "cache=false")),
     ],
 )
 def test_a_step_that_cannot_be_is_refused(refused, ckpt, choices, words):

@@ -150,6 +150,7 @@ def test_too_few_flags_are_refused(model, raises_one_line):
 def test_the_check_sees_a_step_that_differs_from_forward(model, monkeypatch):
     values = torch.randint(0, NUM_VALUES, (2, LENGTH))
     assert largest_step_difference(model, values) < 1e-5
-    step = model.stack.blocks[1].step
-    monkeypatch.setattr(model.stack.blocks[1], "step", lambda x, state: step(1.01 * x, state))
+    attention = model.stack.blocks[1].attention
+    step = attention.step
+    monkeypatch.setattr(attention, "step", lambda q, k, v, state: step(q, k, 1.01 * v, state))
     assert largest_step_difference(model, values) > 1e-4

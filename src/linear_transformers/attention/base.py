@@ -31,8 +31,8 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
     exactly what `forward` yields, up to rounding. `tests/attention/test_contract.py` holds
     every backend to it, and to the promises that the backend declares below.
 
-    States are values: no method changes the state it is given, so a state can be kept and
-    continued twice (many completions of one prefix).
+    States are values: no method but `step_in_place` changes the state it is given, so a state
+    can be kept and continued twice (many completions of one prefix).
 
     Attributes:
         kernel: Which implementation of the parallel form was asked for.
@@ -94,6 +94,10 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
     @abstractmethod
     def step(self, q_i: Query, k_i: Key, v_i: Value, state: State) -> tuple[Output, State]:
         """One position: its output, and the state that includes it."""
+
+    def step_in_place(self, q_i: Query, k_i: Key, v_i: Value, state: State) -> tuple[Output, State]:
+        """`step`, which may change the state it is given: that must not be used again."""
+        return self.step(q_i, k_i, v_i, state)
 
     @abstractmethod
     def select(self, state: State, rows: Rows) -> State:

@@ -108,6 +108,16 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     ) -> tuple[Output, LinearState]:
         return ops.step(*self._features(q_i, k_i), v_i, state, eps=self.eps)
 
+    def step_in_place(
+        self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
+    ) -> tuple[Output, LinearState]:
+        """In Triton, where that runs: the state stays where it is."""
+        if ops.triton_unavailable(v_i.device, v_i.dtype):
+            return self.step(q_i, k_i, v_i, state)
+        elu = type(self.feature_map) is Elu
+        q_i, k_i = self._unmapped(q_i, k_i) if elu else self._features(q_i, k_i)
+        return ops.step_in_place(q_i, k_i, v_i, state, eps=self.eps, elu=elu), state
+
     def select(self, state: LinearState, rows: Rows) -> LinearState:
         return LinearState(*(sums[rows] for sums in state))
 
@@ -118,9 +128,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         name = ops.chosen(self.kernel, v.device, v.dtype)
         kernel = ops.KERNELS[name]
         if kernel.fuses_elu and type(self.feature_map) is Elu:
-            if self.scale != 1.0:
-                q, k = (self._scaled(x) for x in widened(q, k))
-            return kernel.run(q, k, v, eps=self.eps, state=state, elu=True)
+            return kernel.run(*self._unmapped(q, k), v, eps=self.eps, state=state, elu=True)
         options = {"chunk_size": self.chunk_size} if name == "chunkwise" else {}
         return kernel.run(*self._features(q, k), v, eps=self.eps, state=state, **options)
 
@@ -132,6 +140,10 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
 
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return self._phi(q), self._phi(k)
+
+    def _unmapped(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+        """What phi is applied to, where a kernel applies it."""
+        return (q, k) if self.scale == 1.0 else tuple(self._scaled(x) for x in widened(q, k))
 
     def _phi(self, x: Tensor) -> Tensor:
         # Widened before phi: in bf16, 1 + x would forget all but 8 bits of a small x.

@@ -66,9 +66,12 @@ class AutoregressiveTransformer(nn.Module):
         """Nothing read yet, not even the start token. On the model's device, in its type."""
         return self.stack.init_state(batch)
 
-    def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
-        """Read one token a sequence; the parameters of the value that follows it."""
-        x, state = self.stack.step(self.tokens(token), state)
+    def step(
+        self, token: TokensOne, state: StackState, *, in_place: bool = False
+    ) -> tuple[Float[Tensor, "b p"], StackState]:
+        """Read one token a sequence; the parameters of the value that follows it. In place, the
+        state that is given must not be used again."""
+        x, state = self.stack.step(self.tokens(token), state, in_place=in_place)
         return self._predict(x), state
 
     def select(self, state: StackState, rows: Rows) -> StackState:

@@ -82,9 +82,11 @@ class Block(nn.Module):
         """The empty past of this layer's attention."""
         return self.attention.init_state(batch, device=device, dtype=dtype, capacity=capacity)
 
-    def step(self, x_i: HiddenOne, state: Any) -> tuple[HiddenOne, Any]:
-        """One position: its output, and the state that includes it."""
-        attended, state = self.attention.step(*self._queries_keys_values(x_i), state)
+    def step(self, x_i: HiddenOne, state: Any, *, in_place: bool = False) -> tuple[HiddenOne, Any]:
+        """One position: its output, and the state that includes it. In place, the state that is
+        given may become it."""
+        step = self.attention.step_in_place if in_place else self.attention.step
+        attended, state = step(*self._queries_keys_values(x_i), state)
         return self._after_attention(x_i, attended), state
 
     def select(self, state: Any, rows: Rows) -> Any:

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from linear_transformers.shapes import Places
@@ -73,12 +73,23 @@ class Positions(nn.Module):
         """
         return self._place(x, start, x.shape[1])
 
-    def step(self, x: Float[Tensor, "b i"], position: int) -> Float[Tensor, "b e"]:
+    def step(
+        self, x: Float[Tensor, "b i"], position: int | Int[Tensor, "1"]
+    ) -> Float[Tensor, "b e"]:
         """Place one vector of each sequence, all at the same position.
+
+        Args:
+            x: The vectors.
+            position: Of all; or where it is found, on the device, below `max_length`.
 
         Raises:
             ValueError: There are no positions left.
         """
+        if isinstance(position, Tensor):
+            if self.kind == "none":
+                return self.dropout(x)
+            assert self.max_length is not None
+            return self._with(x, self.table.index_select(0, position))
         return self._place(x.unsqueeze(1), position, 1).squeeze(1)
 
     def _place(self, x: Tensor, start: int, count: int) -> Tensor:
@@ -94,6 +105,9 @@ class Positions(nn.Module):
             places = sinusoids(torch.arange(start, end), self.input_dim).to(x.device)
         else:
             places = self.table[start:end]
+        return self._with(x, places)
+
+    def _with(self, x: Float[Tensor, "*batch i"], places: Float[Tensor, "t i"]) -> Tensor:
         if self.kind == "concatenated":
             return self.dropout(torch.cat([x, places.to(x.dtype).expand_as(x)], dim=-1))
         return self.dropout(x + places.to(x.dtype))

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -18,9 +18,12 @@ InputsOne = Float[Tensor, "b i"]
 
 
 class StackState(NamedTuple):
-    """How many positions were read, and what each layer remembers of them."""
+    """How many positions were read, and what each layer remembers of them.
 
-    position: int
+    A captured graph counts on its device: there the position is a tensor of one number.
+    """
+
+    position: int | Int[Tensor, "1"]
     layers: tuple[Any, ...]
 
 
@@ -158,12 +161,15 @@ class Transformer(nn.Module):
         """What is remembered of one sequence after `length` positions, in bytes."""
         return sum(block.attention.state_bytes(length) for block in self.blocks)
 
-    def step(self, x: InputsOne, state: StackState) -> tuple[HiddenOne, StackState]:
-        """One position of each sequence."""
+    def step(
+        self, x: InputsOne, state: StackState, *, in_place: bool = False
+    ) -> tuple[HiddenOne, StackState]:
+        """One position of each sequence. In place, the state that is given must not be used
+        again: it may have become the one that is returned."""
         x = self.positions.step(x, state.position)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):
-            x, layer = block.step(x, layer)
+            x, layer = block.step(x, layer, in_place=in_place)
             layers.append(layer)
         return self._normed(x), StackState(state.position + 1, tuple(layers))
 
@@ -177,6 +183,7 @@ class Transformer(nn.Module):
     def prefill(self, x: Inputs, state: StackState | None = None) -> tuple[Hidden, StackState]:
         """A whole stretch in parallel, after `state` if there is one."""
         state = self.init_state(len(x)) if state is None else state
+        assert isinstance(state.position, int)
         position = state.position + x.shape[1]
         x = self.positions(x, start=state.position)
         layers = []

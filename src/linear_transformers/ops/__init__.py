@@ -18,7 +18,12 @@ from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.cpp import cpp
 from linear_transformers.ops.cpp_step import rounded
 from linear_transformers.ops.cpp_step import unavailable as step_unavailable
-from linear_transformers.ops.kernels import KERNELS, chosen
+from linear_transformers.ops.kernels import (
+    KERNELS,
+    chosen,
+    step_in_place,
+    triton_unavailable,
+)
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
@@ -35,6 +40,8 @@ __all__ = [
     "read",
     "rounded",
     "step",
+    "step_in_place",
     "step_unavailable",
     "summarize",
+    "triton_unavailable",
 ]

@@ -67,7 +67,15 @@ def _triton(*inputs, **options):
     return triton_linear(*inputs, **options)
 
 
-def _no_triton(device: torch.device, dtype: torch.dtype) -> str | None:
+def step_in_place(*inputs, **options):
+    """`triton_step`: see there."""
+    from linear_transformers.ops.triton_step import triton_step
+
+    return triton_step(*inputs, **options)
+
+
+def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why Triton's kernels cannot run on a device, on values of a type; None where they can."""
     if not _has_triton():
         return "Triton is not installed"
     from linear_transformers.ops.triton_linear import unavailable
@@ -84,7 +92,7 @@ KERNELS = {
     "parallel": Kernel(parallel, _anywhere),
     "chunkwise": Kernel(chunkwise, _anywhere),
     "cpp": Kernel(cpp, no_cpp, fuses_elu=True),
-    "triton": Kernel(_triton, _no_triton, fuses_elu=True),
+    "triton": Kernel(_triton, triton_unavailable, fuses_elu=True),
     "cuda": Kernel(cuda, no_cuda, fuses_elu=True),
     "fast_transformers": Kernel(peers.fast_transformers, peers.no_fast_transformers),
     "fla": Kernel(peers.fla, peers.no_fla),

@@ -90,11 +90,17 @@ def _keep_rows(data, tile, rows, stride, columns, length, width):
 
 @triton.jit
 @no_type_check
+def elu_features(x):
+    # Not a minimum: that of a NaN and 0 is 0 on a GPU.
+    return tl.where(x > 0, x + 1, tl.exp(tl.where(x > 0, 0.0, x)))
+
+
+@triton.jit
+@no_type_check
 def _phi(x, rows, columns, length, width, ELU: tl.constexpr):
     """Features; padding has none."""
     if ELU:
-        # Not a minimum: that of a NaN and 0 is 0 on a GPU.
-        x = tl.where(x > 0, x + 1, tl.exp(tl.where(x > 0, 0.0, x)))
+        x = elu_features(x)
         x = tl.where((rows[:, None] < length) & (columns[None, :] < width), x, 0.0)
     return x
 

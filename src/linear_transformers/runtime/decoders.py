@@ -3,9 +3,15 @@
 import torch
 
 from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.sampling import CompiledDecoder, Decoder, Recomputed, round_weights
+from linear_transformers.sampling import (
+    CompiledDecoder,
+    Decoder,
+    GraphedDecoder,
+    Recomputed,
+    round_weights,
+)
 
-KERNELS = ("auto", "cpp", "recurrent")
+KERNELS = ("auto", "cpp", "triton", "recurrent")
 PRECISIONS = ("float32", "bfloat16", "float16", "float64", "int8")
 COMPILED_PRECISIONS = ("float32", "bfloat16", "int8")
 
@@ -17,10 +23,11 @@ def decoder_of(
 
     Args:
         model: In float32 and `eval()` mode.
-        kernel: `cpp` is a compiled call a step; `recurrent` is the model's own step, in PyTorch;
-            `auto` is the first where there is one.
-        precision: Of the weights. What steps in PyTorch has activations in the same, sums of
-            linear attention and the head in float32; compiled, all arithmetic is in float32.
+        kernel: `cpp` is a compiled call a step, on CPUs; `triton` a captured graph a step, on
+            GPUs; `recurrent` is the model's own step, in PyTorch; `auto` is the first where
+            there is one, else the last.
+        precision: Of the weights. `cpp` computes in float32; what else steps has activations in
+            the same type, sums of linear attention and the head in float32.
         cache: Whether there is a state. Without, each step runs `forward` on everything.
 
     Raises:
@@ -37,7 +44,11 @@ def decoder_of(
     for name, asked in (("kernel=cpp", kernel == "cpp"), ("precision=int8", precision == "int8")):
         if asked:
             raise ValueError(f"{name} needs the compiled step, and {reason}.")
+    if kernel == "triton" and not cache:
+        raise ValueError("kernel=triton has a state, and cache=false was asked for.")
     _convert(model, getattr(torch, precision))
+    if kernel == "triton":
+        return GraphedDecoder(model), "triton"
     if cache:
         return model, "recurrent"
     whole = model.stack.kernel_on(model.device)
@@ -47,8 +58,8 @@ def decoder_of(
 def _no_compiled_step(
     model: AutoregressiveTransformer, kernel: str, precision: str, cache: bool
 ) -> str | None:
-    if kernel == "recurrent":
-        return "kernel=recurrent was asked for"
+    if kernel in ("triton", "recurrent"):
+        return f"kernel={kernel} was asked for"
     if not cache:
         return "cache=false was asked for"
     if precision not in COMPILED_PRECISIONS:

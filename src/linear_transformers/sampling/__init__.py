@@ -2,6 +2,7 @@
 
 from linear_transformers.sampling.autoregressive import (
     Decoder,
+    Looping,
     Prompt,
     Recomputed,
     Sampler,
@@ -11,11 +12,14 @@ from linear_transformers.sampling.autoregressive import (
     uniform_noise,
 )
 from linear_transformers.sampling.compiled import CompiledDecoder, round_weights
+from linear_transformers.sampling.graphed import GraphedDecoder
 from linear_transformers.sampling.speed import step_milliseconds
 
 __all__ = [
     "CompiledDecoder",
     "Decoder",
+    "GraphedDecoder",
+    "Looping",
     "Prompt",
     "Recomputed",
     "Sampler",

@@ -43,6 +43,37 @@ class Decoder(Protocol):
     def select(self, state: Any, rows: Rows) -> Any: ...
 
 
+@runtime_checkable
+class Looping(Decoder, Protocol):
+    """A decoder that does the whole loop of `complete`, and not a step of it."""
+
+    def fill(
+        self,
+        values: Int[Tensor, "r t"],
+        parameters: Float[Tensor, "r p"],
+        state: Any,
+        *,
+        sample: Sampler,
+        noise: Float[Tensor, "r t z"],
+        known: Bool[Tensor, " t"],
+        places: range,
+        on_value: Callable[[], None],
+    ) -> Int[Tensor, "r t"]:
+        """The values, with those at `places` drawn, where they are not known.
+
+        Args:
+            values: Given ones, and room.
+            parameters: Of the value at the first of the places.
+            state: Of what comes before it.
+            sample: See `Sampler`.
+            noise: See `uniform_noise`.
+            known: Which values are given.
+            places: From the first that is drawn to the last.
+            on_value: Called for each of them.
+        """
+        ...
+
+
 class Recomputed:
     """The paper's slow baseline: nothing is remembered, each step runs `forward` on everything.
 
@@ -154,7 +185,14 @@ def complete(
     state = decoder.select(prompt.state, rows)
     known = prompt.known.tolist()
     hidden = [i for i, given in enumerate(known) if not given]
-    for i in range(hidden[0], hidden[-1] + 1) if hidden else ():
+    places = range(hidden[0], hidden[-1] + 1) if hidden else range(0)
+    if isinstance(decoder, Looping):
+        values = decoder.fill(
+            values, parameters, state, sample=sample, noise=noise, known=prompt.known.to(device),
+            places=places, on_value=on_value,
+        )  # fmt: skip
+        return values[:count]
+    for i in places:
         if not known[i]:
             values[:, i] = sample(parameters, noise[:, i])
         if i < hidden[-1]:
