@@ -1,14 +1,18 @@
 """Where a figure was measured, and the file that keeps it."""
 
 import json
+import math
+import os
 import platform
+import time
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).parent.parent / "results"
+COPIED = 2**28  # bytes: more than any cache holds
+RESULTS = Path(os.environ.get("RESULTS") or Path(__file__).parent.parent / "results")
 
 
 def describe(device: str) -> dict[str, Any]:
@@ -49,3 +53,22 @@ def save(name: str, device: str, measurement: dict[str, Any]) -> Path:
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"machine": describe(device), **measurement}, indent=2) + "\n")
     return path
+
+
+def now(device: str) -> float:
+    """Seconds, when all that was asked of the device is done."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def peak_copy(device: str) -> float:
+    """Bytes a second, read and written, of a large copy."""
+    source = torch.ones(COPIED // 4, device=device)
+    target = torch.empty_like(source)
+    best = math.inf
+    for _ in range(5):
+        start = now(device)
+        target.copy_(source)
+        best = min(best, now(device) - start)
+    return 2 * COPIED / best

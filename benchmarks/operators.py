@@ -2,12 +2,14 @@
 
     uv run python -m benchmarks.operators
     uv run python -m benchmarks.operators --shapes 1x65536 --threads 1 --kernels chunkwise cpp
+    uv run python -m benchmarks.operators --device cuda --dtype bfloat16 float32
 
 One layer without projections, from queries, keys and values to outputs, with the feature map and
 the normaliser, on random input [batch, length, heads, head_dim]. All kernels run in this process,
-each in turn, several times over; medians are kept. Peers are measured where they are installed:
-pytorch-fast-transformers (`fast-transformers`: its C++ or CUDA kernel behind its own layer) and
-PyTorch's scaled_dot_product_attention (`sdpa`), which is softmax attention.
+each in turn, several times over; medians are kept. What cannot run here is left out, and said.
+Peers, each as its own library calls it: pytorch-fast-transformers (`fast-transformers`: its C++
+or CUDA kernel), flash-linear-attention (`fla`: its Triton kernels), and PyTorch's
+scaled_dot_product_attention (`sdpa`: FlashAttention on a GPU), which is softmax attention.
 
 Arithmetic and traffic are what linear attention cannot do without: 4 c m operations a position and
 head forward, three times as many backward; inputs read once, outputs written once. They are given
@@ -16,7 +18,6 @@ as shares of what this machine does in a large matrix product and in a large cop
 
 import argparse
 import math
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from statistics import median
@@ -27,118 +28,151 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
-from benchmarks.machine import save
-from benchmarks.peers import FAST_TRANSFORMERS as PEER
-from benchmarks.peers import fast_transformers_attention, installed
+from benchmarks import peers
+from benchmarks.machine import now, peak_copy, save
+from linear_transformers import ops
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.runtime.measure import peak_flops
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
-OURS = ("chunkwise", "cpp")
-QUADRATIC = ("parallel", "sdpa")
+OURS = ("chunkwise", "cpp", "triton", "cuda")
+SDPA = "sdpa"
+PEERS = (peers.FAST_TRANSFORMERS, peers.FLA, SDPA)
 PRECISIONS = {"float32": "32", "bfloat16": "bf16", "float16": "16"}
-COPIED = 2**28  # bytes: more than any cache holds
+ON_CPU = ("16x784", "4x3072", "1x16384")
+ON_GPU = tuple(f"{2 ** (16 - n)}x{2**n}" for n in range(9, 17))
 
 
 def main() -> None:
     options = parse()
     console = Console()
-    kernels = {name: make for name in options.kernels if (make := kernel(name, options, console))}
     rows = [
         row
+        for dtype in options.dtype
         for threads in options.threads
         for shape in options.shapes
-        for row in at_shape(shape, threads, kernels, options, console)
+        for row in at_shape(shape, getattr(torch, dtype), threads, options, console)
     ]
     measurement = {
-        "title": f"Causal attention: {options.heads} heads of {options.head_dim}, {options.dtype}",
+        "title": f"Causal attention: {options.heads} heads of {options.head_dim}",
         "finding": finding(rows),
         "rows": rows,
     }
-    path = save(f"operators-{torch.device(options.device).type}", options.device, measurement)
+    name = options.name or f"operators-{torch.device(options.device).type}"
+    path = save(name, options.device, measurement)
     console.print(f"{measurement['finding']}\nwritten to {path}", soft_wrap=True)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument(
-        "--shapes", nargs="+", default=["16x784", "4x3072", "1x16384"], help="batch x length"
-    )
+    parser.add_argument("--shapes", nargs="+", help="batch x length")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--dtype", default="float32", choices=PRECISIONS)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--dtype", nargs="+", default=["float32"], choices=PRECISIONS)
+    parser.add_argument("--threads", type=int, nargs="+", help="of a CPU")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--kernels", nargs="+", default=[*OURS, PEER, "sdpa"])
+    parser.add_argument("--kernels", nargs="+", default=[*OURS, *PEERS])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    return parser.parse_args()
+    parser.add_argument("--name", help="of the file in results/; unset, after the device")
+    options = parser.parse_args()
+    on_gpu = torch.device(options.device).type == "cuda"
+    options.shapes = options.shapes or list(ON_GPU if on_gpu else ON_CPU)
+    options.threads = options.threads or ([torch.get_num_threads()] if on_gpu else [1, 2])
+    return options
 
 
-def kernel(name: str, options: argparse.Namespace, console: Console) -> Kernel | None:
-    """An attention as a function of q, k and v; None where it is not installed."""
+def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel | str:
+    """An attention as a function of q, k and v; or why it cannot run."""
     sizes = (options.heads, options.head_dim)
-    if name == "sdpa":
+    if name == SDPA:
         return SoftmaxAttention(*sizes)
-    if name == PEER:
-        return fast_transformers_attention(options.head_dim) if installed(console) else None
+    ours = {peers.FAST_TRANSFORMERS: "fast_transformers"}.get(name, name)  # as KERNELS has it
+    if ours not in ops.KERNELS:
+        raise SystemExit(f"error: {name} is no kernel. Choose of {[*ops.KERNELS, *PEERS]}.")
+    reason = ops.KERNELS[ours].unavailable(torch.device(options.device), dtype)
+    if reason is None and name == peers.FAST_TRANSFORMERS and dtype != torch.float32:
+        reason = "its kernel knows float32 only"
+    if reason:
+        return reason
+    if name in peers.ATTENTIONS:
+        return peers.ATTENTIONS[name](options.head_dim)
     return LinearAttention(*sizes, feature_map=Elu, kernel=name)
 
 
 def at_shape(
     shape: str,
+    dtype: torch.dtype,
     threads: int,
-    kernels: dict[str, Kernel],
     options: argparse.Namespace,
     console: Console,
 ) -> list[dict[str, Any]]:
     """Measure every kernel at one shape, and print what was found."""
     batch, length = map(int, shape.split("x"))
-    size = (batch, length, options.heads, options.head_dim)
+    size, precision = (batch, length, options.heads, options.head_dim), str(dtype).split(".")[1]
+    kernels = {name: kernel(name, dtype, options) for name in options.kernels}
     with thread_count(threads):
-        arithmetic = peak_flops(torch.device(options.device), PRECISIONS[options.dtype])
+        arithmetic = peak_flops(torch.device(options.device), PRECISIONS[precision])
         copying = peak_copy(options.device)
-        times = measure(kernels, size, options)
-    table = Table(title=f"{batch} x {length}, threads: {threads}")
-    against = f"times {PEER}"
-    for column in ("kernel", "forward ms", "backward ms", against, "", "of peak", "of copy"):
+        able = {name: run for name, run in kernels.items() if not isinstance(run, str)}
+        times = measure(able, size, dtype, options)
+    against = [peer for peer in PEERS if peer in times]
+    table = Table(title=f"{batch} x {length}, {precision}, threads: {threads}")
+    for column in ("kernel", "forward ms", "backward ms"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
+    for peer in against:
+        table.add_column(f"times {peer}", justify="right")
+    for column in ("of peak", "of copy"):
+        table.add_column(column, justify="right")
     rows = []
     for name, (forward, backward) in times.items():
         row = {
             "batch": batch,
             "length": length,
+            "dtype": precision,
             "threads": threads,
             "kernel": name,
             "forward_ms": round(forward, 3),
             "backward_ms": round(backward, 3),
         }
-        if PEER in times:
-            row["times_peer_forward"] = round(times[PEER][0] / forward, 2)
-            row["times_peer_backward"] = round(times[PEER][1] / backward, 2)
-        if name not in QUADRATIC:
-            operations, traffic = least_work(size, torch.empty(0, dtype=dtype(options)).itemsize)
+        for peer in against:
+            for way, ratio in zip(WAYS, (times[peer][0] / forward, times[peer][1] / backward),
+                                  strict=True):  # fmt: skip
+                row[ratio_of(peer, way)] = float(f"{ratio:.3g}")
+        if name != "parallel" and name != SDPA:
+            operations, traffic = least_work(size, dtype.itemsize)
             seconds = (forward + backward) / 1000
             row["share_of_peak"] = round(operations / seconds / arithmetic, 3)
             row["share_of_copy"] = round(traffic / seconds / copying, 3)
         rows.append(row)
-        cells = (f"{row[key]:.2f} x" if key in row else "" for key in RATIOS)
+        cells = (" ".join(f"{row[ratio_of(peer, way)]:.2f}" for way in WAYS) for peer in against)
         shares = (f"{row[key]:.1%}" if key in row else "" for key in SHARES)
         table.add_row(name, f"{forward:.2f}", f"{backward:.2f}", *cells, *shares)
     console.print(table)
+    for name, reason in kernels.items():
+        if isinstance(reason, str):
+            console.print(f"[dim]{name} is not measured: {reason}[/dim]", soft_wrap=True)
     return rows
 
 
-RATIOS = ("times_peer_forward", "times_peer_backward")
+WAYS = ("forward", "backward")
 SHARES = ("share_of_peak", "share_of_copy")
 
 
+def ratio_of(peer: str, way: str) -> str:
+    """What the row of a kernel calls: how many times as fast as a peer it is."""
+    return f"times_{peer.replace('-', '_')}_{way}"
+
+
 def measure(
-    kernels: dict[str, Kernel], size: tuple[int, ...], options: argparse.Namespace
+    kernels: dict[str, Kernel],
+    size: tuple[int, ...],
+    dtype: torch.dtype,
+    options: argparse.Namespace,
 ) -> dict[str, tuple[float, float]]:
     """Median milliseconds forward and backward of each kernel."""
     torch.manual_seed(0)
-    make = {"dtype": dtype(options), "device": options.device}
+    make = {"dtype": dtype, "device": options.device}
     inputs = [torch.randn(size, **make).requires_grad_() for _ in range(3)]
     gradient = torch.randn(size, **make)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in kernels}
@@ -157,35 +191,12 @@ def measure(
     }
 
 
-def now(device: str) -> float:
-    """Seconds, when all that was asked of the device is done."""
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
 def least_work(size: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     """Operations and bytes of a forward and a backward pass of linear attention."""
     positions, width = math.prod(size[:-1]), size[-1]
     forward = 4 * positions * width * width
     # Forward q, k, v to outputs; backward those and the outputs' gradient to three gradients.
     return 4 * forward, (4 + 8) * positions * width * itemsize
-
-
-def peak_copy(device: str) -> float:
-    """Bytes a second, read and written, of a large copy."""
-    source = torch.ones(COPIED // 4, device=device)
-    target = torch.empty_like(source)
-    best = math.inf
-    for _ in range(5):
-        start = now(device)
-        target.copy_(source)
-        best = min(best, now(device) - start)
-    return 2 * COPIED / best
-
-
-def dtype(options: argparse.Namespace) -> torch.dtype:
-    return getattr(torch, options.dtype)
 
 
 @contextmanager
@@ -199,20 +210,22 @@ def thread_count(threads: int) -> Iterator[None]:
 
 
 def finding(rows: list[dict[str, Any]]) -> str:
-    """How our kernels stand to the peer, in words: the least and the mean ratio over shapes."""
-    parts = []
-    for name in OURS:
-        for way in ("forward", "backward"):
-            ratios = [row[f"times_peer_{way}"] for row in rows
-                      if row["kernel"] == name and f"times_peer_{way}" in row]  # fmt: skip
-            if ratios:
-                mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-                parts.append(
-                    f"{name} {way} {min(ratios):.1f} to {max(ratios):.1f} x, mean {mean:.1f} x"
-                )
-    if not parts:
-        return f"{PEER} was not installed."
-    return f"As fast as {PEER}, over all shapes and threads: {'; '.join(parts)}."
+    """How our kernels stand to each peer, in words: least, most and mean ratio over shapes."""
+    sentences = []
+    for peer in PEERS:
+        parts = []
+        for dtype in dict.fromkeys(row["dtype"] for row in rows):
+            for name in OURS:
+                for way in WAYS:
+                    key = ratio_of(peer, way)
+                    chosen = (row for row in rows if (row["kernel"], row["dtype"]) == (name, dtype))
+                    if ratios := [row[key] for row in chosen if key in row]:
+                        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+                        range_ = f"{min(ratios):.1f} to {max(ratios):.1f} x, mean {mean:.1f} x"
+                        parts.append(f"{name} {way} {range_} ({dtype})")
+        if parts:
+            sentences.append(f"As fast as {peer}: {'; '.join(parts)}.")
+    return " ".join(sentences) or "No peer was installed."
 
 
 if __name__ == "__main__":

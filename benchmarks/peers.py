@@ -1,10 +1,9 @@
-"""What the benchmarks compare with: the paper's own library, where it is installed.
+"""What the benchmarks compare with: other libraries, where they are installed.
 
-pytorch-fast-transformers has not changed since 2021. Its source builds with a present torch in five
-to nine minutes (with nvcc off the PATH, for CPUs):
+    uv sync --extra fla                  flash-linear-attention, for GPUs
+    uv sync --extra fast-transformers    the paper's own library, which has not changed since 2021
 
-    pip install --no-build-isolation --no-deps --target PEER pytorch-fast-transformers
-    PYTHONPATH=PEER uv run python -m benchmarks.operators
+The second builds with a present torch in five to nine minutes; for CPUs, with nvcc off the PATH.
 """
 
 from collections.abc import Callable
@@ -14,10 +13,12 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
+from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, StackState
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
-FAST_TRANSFORMERS = "fast-transformers"
+FAST_TRANSFORMERS, FLA = "fast-transformers", "fla"
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def installed(console: Console) -> bool:
@@ -29,7 +30,7 @@ def installed(console: Console) -> bool:
     return True
 
 
-def fast_transformers_attention(head_dim: int) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def fast_transformers_attention(head_dim: int) -> Attention:
     """Its layer of causal linear attention; its masks are made beforehand."""
     from fast_transformers.attention import CausalLinearAttention
     from fast_transformers.masking import LengthMask, TriangularCausalMask
@@ -45,6 +46,21 @@ def fast_transformers_attention(head_dim: int) -> Callable[[Tensor, Tensor, Tens
         return layer(q, k, v, causal, lengths, lengths)
 
     return run
+
+
+def fla_attention(head_dim: int) -> Attention:
+    """Its chunked kernel with its own normaliser, as its layer calls it after the feature map."""
+    from fla.ops.linear_attn import chunk_linear_attn
+
+    phi = Elu(head_dim)
+
+    def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return chunk_linear_attn(phi(q), phi(k), v, scale=1.0, normalize=True)[0]
+
+    return run
+
+
+ATTENTIONS = {FAST_TRANSFORMERS: fast_transformers_attention, FLA: fla_attention}
 
 
 class FastTransformersDecoder:

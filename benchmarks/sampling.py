@@ -2,20 +2,27 @@
 
     uv run python -m benchmarks.sampling                     lengths 64, 784 and 3072
     uv run python -m benchmarks.sampling --length 784 --batch 1 --threads 2
+    uv run python -m benchmarks.sampling --device cuda --length 784 --batch 1 64 4096 --steps 64
 
 A step samples one value and reads it. Its cost is measured at evenly spaced positions of the
 sequence, each method in turn at each position, several times over; the median of each
 position is averaged over positions, and images a second follow from that average.
 
     cpp, cpp bfloat16, cpp int8    linear attention, the compiled step, by what its weights are in
+    triton, triton bfloat16        the same on a GPU: a captured graph a step
     linear                         linear attention, the model's own step
     fast-transformers              the same with pytorch-fast-transformers, see benchmarks/peers.py
     softmax, cached                with its keys and values kept
     softmax, no cache              a step is a whole forward pass, and is taken once at each
                                    position, with the most threads only
+
+What does not fit into a GPU's memory beside the others is left out. On a GPU the share of what
+moving the states through memory allows is given: what is read and written of them in a step, a
+second, over what a large copy reaches there.
 """
 
 import argparse
+import copy
 from functools import partial
 from typing import Any
 
@@ -23,18 +30,23 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import save
+from benchmarks.machine import peak_copy, save
 from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersDecoder, installed
 from linear_transformers.attention import AttentionFactory, LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Transformer
+from linear_transformers.runtime.decoders import decoder_of
 from linear_transformers.sampling import CompiledDecoder, Decoder, Recomputed, step_milliseconds
 
 NUM_VALUES = 256
 LINEAR, CACHED, RECOMPUTED = "linear", "softmax, cached", "softmax, no cache"
 COMPILED = {"cpp": "float32", "cpp bfloat16": "bfloat16", "cpp int8": "int8"}
-METHODS = (*COMPILED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+GRAPHED = {"triton": "float32", "triton bfloat16": "bfloat16"}
+METHODS = (*COMPILED, *GRAPHED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+ON_CPU = (*COMPILED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+ON_GPU = (*GRAPHED, LINEAR, FAST_TRANSFORMERS, CACHED)
+DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, LINEAR, "triton")  # in turn, for want of memory
 REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
 
 
@@ -50,7 +62,7 @@ def main() -> None:
         for row in measured(length, batch, options, console)
     ]
     model = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
-    name = f"sampling-{torch.device(options.device).type}"
+    name = options.name or f"sampling-{torch.device(options.device).type}"
     measurement = {"title": f"Sampling: {model}", "finding": finding(rows), "rows": rows}
     path = save(name, options.device, measurement)
     console.print(f"{measurement['finding']}\nwritten to {path}", soft_wrap=True)
@@ -67,7 +79,7 @@ def measured(
     rows = []
     for threads in options.threads:
         torch.set_num_threads(threads)
-        times = measure(length, batch, options, last=threads == max(options.threads))
+        times, copied = measure(length, batch, options, last=threads == max(options.threads))
         for method, milliseconds in times.items():
             row = {
                 "length": length,
@@ -82,6 +94,8 @@ def measured(
                     if reference in times
                 },
             }
+            if copied and method in (*GRAPHED, LINEAR):
+                row["share_of_copy"] = round(copied / milliseconds, 3)
             rows.append(row)
             ratios = (f"{row[name]:.2f} x" if name in row else "" for name in REFERENCES)
             table.add_row(
@@ -115,7 +129,9 @@ def finding(rows: list[dict[str, Any]]) -> str:
 
 
 def _ratios(times: dict[str, float], reference: str) -> str:
-    methods = [method for method in (*COMPILED, LINEAR) if method in times and reference in times]
+    if reference not in times:
+        return ""
+    methods = [method for method in (*COMPILED, *GRAPHED, LINEAR) if method in times]
     return ", ".join(f"{method} {times[reference] / times[method]:.2f} x" for method in methods)
 
 
@@ -126,37 +142,52 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--model-dim", type=int, default=256)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
-    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=METHODS)
+    parser.add_argument("--methods", nargs="+", choices=METHODS)
     parser.add_argument("--positions", type=int, default=4, help="where steps are measured")
     parser.add_argument("--steps", type=int, default=8, help="consecutive steps a measurement")
     parser.add_argument("--rounds", type=int, default=3)
     threads = sorted({1, torch.get_num_threads()})
     parser.add_argument("--threads", type=int, nargs="+", default=threads)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    return parser.parse_args()
+    parser.add_argument("--name", help="of the file in results/; unset, after the device")
+    options = parser.parse_args()
+    on_gpu = torch.device(options.device).type == "cuda"
+    options.methods = options.methods or list(ON_GPU if on_gpu else ON_CPU)
+    return options
 
 
 def measure(
     length: int, batch: int, options: argparse.Namespace, *, last: bool
-) -> dict[str, float]:
-    """Mean milliseconds a step of each method over the sequence."""
+) -> tuple[dict[str, float], float]:
+    """Mean milliseconds a step of each method over the sequence; and, on a GPU, those that
+    reading and writing the states takes at the speed of a copy, else 0."""
     distribution = LogisticMixture(NUM_VALUES)
     linear = build(partial(LinearAttention, feature_map=Elu), distribution, length, options)
     softmax = build(SoftmaxAttention, distribution, length, options)
     methods = [method for method in options.methods if method != RECOMPUTED or last]
-    if linear.device.type != "cpu":
-        methods = [method for method in methods if method not in COMPILED]
-    decoders = {method: decoder(method, linear, softmax) for method in methods}
-    return step_milliseconds(
-        decoders,
-        distribution,
-        length=length,
-        batch=batch,
-        positions=options.positions,
-        steps=options.steps,
-        rounds=options.rounds,
-        once=frozenset({RECOMPUTED}),
-    )
+    times = {}
+    for without in (None, *DROPPED):
+        methods = [method for method in methods if method != without]
+        try:
+            decoders = {method: decoder(method, linear, softmax) for method in methods}
+            times = decoders and step_milliseconds(
+                decoders,
+                distribution,
+                length=length,
+                batch=batch,
+                positions=options.positions,
+                steps=options.steps,
+                rounds=options.rounds,
+                once=frozenset({RECOMPUTED}),
+            )
+            break
+        except torch.OutOfMemoryError:
+            decoders = None
+            torch.cuda.empty_cache()
+    if linear.device.type != "cuda":
+        return times, 0.0
+    moved = 2 * linear.stack.state_bytes(length) * batch
+    return times, 1000 * moved / peak_copy(options.device)
 
 
 def decoder(
@@ -164,6 +195,9 @@ def decoder(
 ) -> Decoder:
     if method in COMPILED:
         return CompiledDecoder(linear, COMPILED[method])
+    if method in GRAPHED:
+        copied = copy.deepcopy(linear)  # which takes on the precision
+        return decoder_of(copied, kernel="triton", precision=GRAPHED[method], cache=True)[0]
     if method == FAST_TRANSFORMERS:
         return FastTransformersDecoder(linear)
     return {LINEAR: linear, CACHED: softmax, RECOMPUTED: Recomputed(softmax)}[method]

@@ -61,10 +61,16 @@ def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
 
 def test_the_ratios_to_the_peer_are_put_in_words():
     rows = [
-        {"kernel": "chunkwise", "times_peer_forward": forward, "times_peer_backward": 3.0}
+        {
+            "kernel": "chunkwise",
+            "dtype": "float32",
+            "times_fast_transformers_forward": forward,
+            "times_fast_transformers_backward": 3.0,
+        }
         for forward in (1.0, 4.0)
     ]
-    assert "chunkwise forward 1.0 to 4.0 x, mean 2.0 x" in operators.finding(rows)
+    found = operators.finding(rows)
+    assert "As fast as fast-transformers: chunkwise forward 1.0 to 4.0 x, mean 2.0 x" in found
 
 
 def test_the_ratios_to_rivals_are_those_of_the_best_number_of_threads():

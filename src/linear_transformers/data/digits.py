@@ -1,7 +1,6 @@
 """scikit-learn's handwritten digits: embedded, so that everything runs offline."""
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from linear_transformers.data.images import ImageDataModule, ImageShape
 from linear_transformers.data.sequences import Splits
@@ -21,6 +20,8 @@ class Digits(ImageDataModule):
         return ImageShape(height=8, width=8, channels=1, num_levels=17)
 
     def load(self) -> Splits:
+        from sklearn.datasets import load_digits  # slow to import
+
         pixels, _ = load_digits(return_X_y=True)
         images = np.asarray(pixels, dtype=np.uint8).reshape(-1, 8, 8, 1)
         images = images[np.random.default_rng(0).permutation(len(images))]

@@ -67,14 +67,14 @@ def fla(
 def no_fast_transformers(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why its kernel cannot run; None where it can."""
     if find_spec("fast_transformers") is None:
-        return "pytorch-fast-transformers is not installed (benchmarks/peers.py says how to)"
+        return "pytorch-fast-transformers is not installed (uv sync --extra fast-transformers)"
     return "it has no float64" if dtype == torch.float64 else None
 
 
 def no_fla(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why its kernel cannot run; None where it can."""
     if find_spec("fla") is None:
-        return "flash-linear-attention is not installed (pip install flash-linear-attention)"
+        return "flash-linear-attention is not installed (uv sync --extra fla)"
     if device.type != "cuda":
         return f"it runs on GPUs, and the tensors are on {device}"
     return "it has no float64" if dtype == torch.float64 else None

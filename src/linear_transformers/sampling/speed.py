@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.distributions import ValueDistribution
-from linear_transformers.sampling.autoregressive import Decoder
+from linear_transformers.sampling.autoregressive import Decoder, Looping
 from linear_transformers.shapes import Tokens
 
 
@@ -37,7 +37,8 @@ def step_milliseconds(
         batch: Sequences side by side.
         positions: Where in the sequence steps are measured.
         steps: Consecutive steps a measurement. They do not go past the end of the sequence.
-        rounds: How often each is measured.
+        rounds: How often each is measured. A decoder that does the whole loop is given it as
+            often: each time it starts from a copy of the state.
         once: Names of decoders that take one step at each position, and no more: a step
             that costs a whole forward pass need not be repeated to be seen.
     """
@@ -48,26 +49,61 @@ def step_milliseconds(
     for position in (length * i // (2 * positions) for i in range(1, 2 * positions, 2)):
         position = min(position, length - 2 - steps)
         values = torch.randint(distribution.num_values, (1, position), device=device)
-        noise = torch.rand(steps + 1, batch, distribution.noise_dim, device=device)
+        noise = torch.rand(batch, length, distribution.noise_dim, device=device)
         read = {name: _forked(x, values, batch) for name, x in decoders.items()}
         times: dict[str, list[float]] = {name: [] for name in decoders}
         for turn in range(rounds):
             for name, decoder in decoders.items():
                 if turn and name in once:
                     continue
-                (last, state), count = read[name], 1
+                count = 1 if name in once else steps
+                walk = _Walk(decoder, distribution, noise, *read[name], position)
                 if name not in once:
-                    count = steps
-                    last, state = decoder.step(distribution.sample(last, noise[-1]), state)
-                _synchronize(device)  # that one was to fill the caches
+                    walk.take(1)  # to fill the caches, or to be captured
+                _synchronize(device)
                 begin = time.perf_counter()
-                for i in range(count):
-                    last, state = decoder.step(distribution.sample(last, noise[i]), state)
+                walk.take(count)
                 _synchronize(device)
                 times[name].append(1000 * (time.perf_counter() - begin) / count)
         for name, found in times.items():
             medians[name].append(median(found))
     return {name: mean(found) for name, found in medians.items()}
+
+
+class _Walk:
+    """Steps of a sequence that was read up to a position."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        distribution: ValueDistribution,
+        noise: Tensor,
+        parameters: Tensor,
+        state: Any,
+        position: int,
+    ):
+        self.decoder, self.sample = decoder, distribution.sample
+        self.noise, self.parameters = noise, parameters
+        self.state, self.position = state, position
+
+    def take(self, count: int) -> None:
+        """Sample so many values, and read them."""
+        if isinstance(self.decoder, Looping):
+            shape, device = self.noise.shape[:2], self.noise.device
+            values = torch.zeros(shape, dtype=torch.long, device=device)
+            self.decoder.fill(
+                values, self.parameters, self.state, sample=self.sample, noise=self.noise,
+                known=torch.zeros(shape[1], dtype=torch.bool, device=device),
+                places=range(self.position, self.position + count + 1), on_value=_nothing,
+            )  # fmt: skip
+            return
+        for i in range(self.position, self.position + count):
+            value = self.sample(self.parameters, self.noise[:, i])
+            self.parameters, self.state = self.decoder.step(value, self.state)
+        self.position += count
+
+
+def _nothing() -> None: ...
 
 
 def _forked(decoder: Decoder, values: Tokens, batch: int) -> tuple[Tensor, Any]:

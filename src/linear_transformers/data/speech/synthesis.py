@@ -8,7 +8,6 @@ import ctypes
 from functools import cache
 from typing import NamedTuple
 
-import espeakng_loader
 import numpy as np
 
 SAMPLE_RATE = 22050
@@ -112,6 +111,8 @@ def _arpabet(name: str) -> list[str]:
 
 @cache
 def _library() -> ctypes.CDLL:
+    import espeakng_loader  # not everywhere where speech is read, or images
+
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     rate = library.espeak_Initialize(
         SYNCHRONOUS, 0, espeakng_loader.get_data_path().encode(), PHONEME_EVENTS | DONT_EXIT

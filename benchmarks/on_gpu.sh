@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# What a machine with an NVIDIA GPU, and without a network, is to say of this project. Each stage
+# takes less than nine minutes.
+#
+#   benchmarks/on_gpu.sh wheels          with a network: what else is needed, into WHEELS
+#   benchmarks/on_gpu.sh parity          the tests marked gpu
+#   benchmarks/on_gpu.sh operators       causal attention, lengths 2^9 to 2^16, bfloat16 and float32
+#   benchmarks/on_gpu.sh sampling        the paper's models of MNIST and CIFAR-10, batches that fit
+#   benchmarks/on_gpu.sh train-mnist     for SECONDS_TO_TRAIN, from where the last call stopped
+#   benchmarks/on_gpu.sh train-cifar10   likewise
+#
+# Arguments after the stage go to its program. The machine has Python 3.12 and torch, torchvision,
+# torchaudio, lightning, torchmetrics and triton. Of the environment:
+#
+#   PYTHON            python3
+#   WHEELS            wheels: what is in it is installed, beside what the machine has
+#   DATA              data: holds MNIST/raw, and cifar-10-batches-py or cifar10.npz
+#   RUNS              runs: where checkpoints are, to be kept between calls
+#   RESULTS           results: where measurements are written
+#   SECONDS_TO_TRAIN  420
+#   DRY_RUN           1: everything at toy sizes on a CPU, to see that it runs
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=${PYTHON:-python3} wheels=${WHEELS:-wheels} data=${DATA:-data} runs=${RUNS:-runs}
+seconds=${SECONDS_TO_TRAIN:-420} dry=${DRY_RUN:-}
+stage=${1:-}
+shift || true
+
+# flash-linear-attention's kernels are a peer; the rest is what train.py and the tests import.
+needed=(
+  hydra-core omegaconf antlr4-python3-runtime==4.9.3 pyyaml jaxtyping wadler-lindig rich
+  markdown-it-py mdurl pygments soundfile cffi pycparser rapidfuzz ninja fla-core einops
+  pytest pluggy iniconfig beartype
+)
+
+fetch() {
+  mkdir -p "$wheels"
+  for name in "${needed[@]}"; do
+    # What has no wheel is pure Python, and built here.
+    "$python" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
+      --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
+      --platform manylinux2014_x86_64 --dest "$wheels" "$name" 2>/dev/null ||
+      "$python" -m pip wheel --quiet --no-deps --wheel-dir "$wheels" "$name"
+  done
+  du -sh "$wheels"
+}
+
+install() {
+  export PYTHONPATH=src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+  if compgen -G "$wheels/*.whl" >/dev/null; then
+    site=$(mktemp -d)
+    trap 'rm -rf "$site"' EXIT
+    "$python" -m pip install --quiet --no-index --no-deps --target "$site" "$wheels"/*.whl
+    PYTHONPATH=$PYTHONPATH:$site
+  fi
+}
+
+# train NAME OVERRIDE...: goes on from the run's last checkpoint, is stopped when the time is up,
+# and says what was reached. RAdam's rate is the paper's for batches of 10, times the root of how
+# many times as large they are here.
+train() {
+  local name=$1 from=() code=0
+  shift
+  [[ -f $runs/$name/checkpoints/last.ckpt ]] && from=("ckpt_path=$name")
+  timeout --signal=TERM --kill-after=60 "$seconds" "$python" train.py model=linear "$@" \
+    logger=none test=false paths.runs="$runs" run_id="$name" "${from[@]}" || code=$?
+  [[ $code == 0 || $code == 124 ]] || exit "$code" # 124: the time was up
+  if [[ ! -f $runs/$name/checkpoints/last.ckpt ]]; then
+    echo "error: nothing was saved in SECONDS_TO_TRAIN=$seconds. Give it more." >&2
+    exit 1
+  fi
+  "$python" train.py model=linear "$@" logger=none train=false paths.runs="$runs" \
+    ckpt_path="$runs/$name/checkpoints/last.ckpt"
+}
+
+fast=(trainer=gpu compile=true "~callbacks.samples")
+mnist=(data=mnist data.root="$data" data.batch_size=80 optimizer.lr=2.8e-4)
+cifar10=(data=cifar10 data.root="$data" data.batch_size=32 optimizer.lr=3.6e-4)
+if [[ -f $data/cifar10.npz ]]; then
+  cifar10=(data=arrays data.path="$data/cifar10.npz" data.val_size=5000 model.num_layers=16
+    model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
+fi
+operators=(--device cuda --dtype bfloat16 float32)
+sampling=(--device cuda --steps 64 --positions 2 --batch 1 16 128 1024 4096 8192)
+device=cuda
+if [[ $dry ]]; then
+  export TRITON_INTERPRET=1
+  fast=(trainer=cpu debug=step model.num_layers=1 model.num_heads=2 model.model_dim=16
+    "~callbacks.samples")
+  operators=(--device cpu --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1)
+  sampling=(--device cpu --layers 1 --heads 2 --model-dim 16 --steps 1 --positions 1 --rounds 1
+    --batch 2 --threads 1 --methods triton linear "softmax, cached")
+  device=cpu
+fi
+
+case $stage in
+wheels) fetch ;;
+parity)
+  install
+  "$python" -m pytest -m gpu "$@"
+  ;;
+operators)
+  install
+  "$python" -m benchmarks.operators "${operators[@]}" "$@"
+  ;;
+sampling)
+  install
+  "$python" -m benchmarks.sampling --length 784 --layers 8 --name "sampling-mnist-$device" \
+    "${sampling[@]}" "$@"
+  "$python" -m benchmarks.sampling --length 3072 --layers 16 --name "sampling-cifar10-$device" \
+    "${sampling[@]}" "$@"
+  ;;
+train-mnist)
+  install
+  train on-gpu-mnist "${mnist[@]}" "${fast[@]}" "$@"
+  ;;
+train-cifar10)
+  install
+  train on-gpu-cifar10 "${cifar10[@]}" "${fast[@]}" "$@"
+  ;;
+*)
+  sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+  exit 2
+  ;;
+esac

@@ -1,0 +1,108 @@
+"""Every stage of on_gpu.sh runs: at toy sizes, on a CPU, with what such a machine has."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import PROJECT
+from tests.data.test_images import write_mnist
+
+# Dependencies of ours that neither such a machine has nor the wheels that travel hold.
+ABSENT = ("wandb", "sklearn", "espeakng_loader", "mlflow")
+
+
+@pytest.fixture
+def stage(tmp_path):
+    """Runs a stage in folders of its own; what it printed."""
+    for name in ABSENT:
+        folder = tmp_path / "absent"
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.py").write_text(f"raise ImportError('{name} is not there')")
+    environment = {
+        **os.environ, "DRY_RUN": "1", "PYTHON": sys.executable, "PYTHONPATH": str(folder),
+        "OMP_NUM_THREADS": "1",
+        **{name: str(tmp_path / name.lower()) for name in ("WHEELS", "DATA", "RUNS", "RESULTS")},
+    }  # fmt: skip
+
+    def call(*arguments: str, code: int = 0, **changes: str) -> str:
+        done = subprocess.run(
+            [PROJECT / "benchmarks/on_gpu.sh", *arguments], env={**environment, **changes},
+            cwd=tmp_path, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return call
+
+
+def test_parity_runs_the_tests_that_need_a_gpu(stage):
+    assert "skipped" in stage("parity", "-ra", "tests/ops/test_on_gpu.py")
+
+
+def test_operators_are_measured(stage, tmp_path):
+    printed = stage("operators")
+    rows = json.loads((tmp_path / "results/operators-cpu.json").read_text())["rows"]
+    assert {"chunkwise", "triton", "sdpa"} <= {row["kernel"] for row in rows}
+    assert all("times_sdpa_forward" in row for row in rows)
+    assert "cuda is not measured: it is made for GPUs" in printed
+    assert "fla is not measured" in printed
+
+
+def test_sampling_is_measured_at_both_sizes(stage, tmp_path):
+    stage("sampling")
+    for name, length in (("mnist", 784), ("cifar10", 3072)):
+        file = tmp_path / f"results/sampling-{name}-cpu.json"
+        rows = json.loads(file.read_text())["rows"]
+        assert [row["method"] for row in rows] == ["triton", "linear", "softmax, cached"]
+        assert {row["length"] for row in rows} == {length}
+
+
+def test_training_on_mnist_goes_on_where_it_stopped(stage, tmp_path):
+    write_mnist(tmp_path / "data")
+    sizes = ("data.batch_size=2", "data.val_size=5")
+    assert "bits/dim" in stage("train-mnist", *sizes)
+    stage("train-mnist", *sizes, "trainer.max_epochs=2")
+    lines = (tmp_path / "runs/on-gpu-mnist/metrics.jsonl").read_text().splitlines()
+    steps = [row["step"] for row in map(json.loads, lines) if "train/bits_per_dim" in row]
+    assert steps == [0, 1]
+
+
+def test_training_on_cifar10_takes_its_arrays(stage, tmp_path):
+    (tmp_path / "data").mkdir()
+    images = np.random.default_rng(0).integers(0, 256, (12, 32, 32, 3), np.uint8)
+    np.savez(tmp_path / "data/cifar10.npz", x_train=images, x_test=images[:2])
+    printed = stage("train-cifar10", "data.batch_size=2", "data.val_size=2")
+    assert "32 x 32 x 3" in printed
+    assert "bits/dim" in printed
+
+
+STAND_IN = """#!/usr/bin/env bash
+last=$RUNS/on-gpu-mnist/checkpoints/last.ckpt
+if [[ $* == *train=false* ]]; then echo "tested $*"; exit; fi
+trap 'mkdir -p "${last%/*}"; [[ $SAVES ]] && touch "$last"; exit 143' TERM
+echo "training $*"; while true; do sleep 0.1; done
+"""
+
+
+def test_training_stops_when_its_time_is_up(stage, tmp_path):
+    """A program that never ends by itself stands in for Python."""
+    program = tmp_path / "python"
+    program.write_text(STAND_IN)
+    program.chmod(0o755)
+    changes = {"PYTHON": str(program), "SECONDS_TO_TRAIN": "1"}
+    printed = stage("train-mnist", code=1, SAVES="", **changes)
+    assert "error: nothing was saved in SECONDS_TO_TRAIN=1" in printed
+    first, then = (stage("train-mnist", SAVES="1", **changes) for _ in range(2))
+    assert "tested" in first
+    assert "ckpt_path=on-gpu-mnist" not in first.split("tested")[0]
+    assert "ckpt_path=on-gpu-mnist" in then.split("tested")[0]
+
+
+def test_other_stages_are_explained(stage):
+    assert "train-cifar10" in stage("everything", code=2)
+    assert Path(PROJECT / "benchmarks/on_gpu.sh").stat().st_mode & 0o100
