@@ -38,6 +38,7 @@ from linear_transformers.runtime.measure import peak_flops
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 OURS = ("chunkwise", "cpp", "triton", "cuda")
 SDPA = "sdpa"
+WIDTH = 108  # that of the tables
 PEERS = (peers.FAST_TRANSFORMERS, peers.FLA, SDPA)
 PRECISIONS = {"float32": "32", "bfloat16": "bf16", "float16": "16"}
 ON_CPU = ("16x784", "4x3072", "1x16384")
@@ -47,6 +48,7 @@ ON_GPU = tuple(f"{2 ** (16 - n)}x{2**n}" for n in range(9, 17))
 def main() -> None:
     options = parse()
     console = Console()
+    console.width = max(console.width, WIDTH)
     rows = [
         row
         for dtype in options.dtype

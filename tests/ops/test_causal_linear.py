@@ -58,9 +58,12 @@ def test_chunkwise_reproduces_parallel(t, chunk_size):
 
 @pytest.mark.parametrize("positions", [1, 24, 36, 60])
 def test_segments_do_not_change_what_chunkwise_computes(monkeypatch, positions):
-    """Forward and backward: as many positions at a time as the cache is said to hold."""
-    inputs = [x.requires_grad_() for x in features(65)]
-    weight = torch.randn(65, 1, 1)
+    """Forward and backward, phi included: as many positions at a time as the cache holds."""
+    inputs = [x.requires_grad_() for x in random_qkv(65)]
+    weight, phi = torch.randn(65, 1, 1), Elu(8)
+
+    def definition(q, k, v, **options):
+        return ops.parallel(phi(q), phi(k), v, **options)
 
     def run(algorithm):
         outputs, end = algorithm(*inputs, eps=EPS)
@@ -69,7 +72,7 @@ def test_segments_do_not_change_what_chunkwise_computes(monkeypatch, positions):
 
     module = importlib.import_module("linear_transformers.ops.chunkwise")
     monkeypatch.setattr(module, "CACHED_ROWS", positions * 2 * 3)  # sequences, heads
-    torch.testing.assert_close(run(partial(ops.chunkwise, chunk_size=12)), run(ops.parallel))
+    torch.testing.assert_close(run(partial(ops.chunkwise, chunk_size=12, phi=phi)), run(definition))
 
 
 @pytest.mark.parametrize("t", LENGTHS)

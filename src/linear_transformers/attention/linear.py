@@ -64,7 +64,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         feature_map: FeatureMapFactory,
         eps: float = 1e-6,
         scale: float = 1.0,
-        chunk_size: int = 64,
+        chunk_size: int = 32,
         kernel: str = "auto",
     ):
         super().__init__(num_heads, head_dim)
@@ -129,8 +129,10 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         kernel = ops.KERNELS[name]
         if kernel.fuses_elu and type(self.feature_map) is Elu:
             return kernel.run(*self._unmapped(q, k), v, eps=self.eps, state=state, elu=True)
-        options = {"chunk_size": self.chunk_size} if name == "chunkwise" else {}
-        return kernel.run(*self._features(q, k), v, eps=self.eps, state=state, **options)
+        if name == "chunkwise":
+            options = {"chunk_size": self.chunk_size, "phi": self._phi}
+            return kernel.run(q, k, v, eps=self.eps, state=state, **options)
+        return kernel.run(*self._features(q, k), v, eps=self.eps, state=state)
 
     def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> LinearState:
         return ops.summarize(self._phi(k), v, lengths)

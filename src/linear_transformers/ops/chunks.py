@@ -8,9 +8,10 @@ from torch import Tensor
 
 def split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
     """Cut time into chunks of `size`. Zeros pad the last one."""
-    padded = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % size))
-    chunks = padded.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4)
-    return chunks.contiguous()  # once, and not in every product
+    if missing := -x.shape[1] % size:
+        x = F.pad(x, (0, 0, 0, 0, 0, missing))
+    # Contiguous once, and not in every product.
+    return x.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4).contiguous()
 
 
 def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]:

@@ -7,6 +7,8 @@ chunk, t/l of them, instead of one a position. A GPU is given all chunks of a se
 CPU one segment after the other, of as many chunks as its cache holds.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -21,43 +23,47 @@ CACHED_ROWS = 2**13  # positions of heads whose products stay in a processor's c
 
 
 def chunkwise(
-    q: Float[Tensor, "b t h c"],
-    k: Float[Tensor, "b t h c"],
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b t h d"],
     v: Float[Tensor, "b t h m"],
     *,
     eps: float,
     state: LinearState | None = None,
-    chunk_size: int = 64,
+    chunk_size: int = 32,
+    phi: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
     """The same function as `parallel`, in time and memory that grow linearly with t.
 
     Args:
-        q: Features of the queries, phi already applied.
-        k: Features of the keys, phi already applied.
+        q: Features of the queries, or with `phi` the queries themselves.
+        k: Features of the keys, or with `phi` the keys themselves.
         v: Values.
         eps: See `normalize`.
         state: The past before the first position; empty when absent. Left unmodified.
         chunk_size: Positions a chunk. Only speed depends on it.
+        phi: Makes features of queries and of keys, of each vector by itself: while they are in
+            the cache anyway.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
-    batch, length, num_heads, feature_dim = q.shape
     dtype = v.dtype
-    if state is None and length <= chunk_size:
+    phi = _unchanged if phi is None else phi
+    if state is None and q.shape[1] <= chunk_size:
         # One chunk with nothing before it is the definition itself.
-        return parallel(q, k, v, eps=eps)
-    if state is None:
-        state = empty_state(
-            batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
-        )
+        return parallel(phi(q), phi(k), v, eps=eps)
     outputs, size = [], _positions(v, chunk_size)
     with without_autocast(v):
-        q, k, v = widened(q, k, v)
-        for segment in zip(q.split(size, 1), k.split(size, 1), v.split(size, 1), strict=True):
-            output, state = _attend(*segment, state=state, chunk_size=chunk_size, eps=eps)
-            outputs.append(output)
-    return _joined(outputs).to(dtype), state
+        for qs, ks, vs in zip(q.split(size, 1), k.split(size, 1), v.split(size, 1), strict=True):
+            features = widened(phi(qs), phi(ks), vs)
+            output, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
+            outputs.append(output.to(dtype))
+    assert state is not None
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 def _positions(v: Float[Tensor, "b t h m"], chunk_size: int) -> int:
@@ -73,12 +79,16 @@ def _attend(
     k: Float[Tensor, "b t h c"],
     v: Float[Tensor, "b t h m"],
     *,
-    state: LinearState,
+    state: LinearState | None,
     chunk_size: int,
     eps: float,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
     """All chunks of a segment at once."""
-    length = q.shape[1]
+    batch, length, num_heads, feature_dim = q.shape
+    if state is None:
+        state = empty_state(
+            batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
+        )
     # Short sequences make one short chunk: no padding to compute on.
     q, k, v = (split(x, max(1, min(chunk_size, length))) for x in (q, k, v))
     kv_sums = _running_sum(state.kv_sum, k.transpose(-1, -2) @ v)
@@ -93,10 +103,6 @@ def _attend(
         join(weighted_sum, length), join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
     )
     return outputs, LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
-
-
-def _joined(outputs: list[Tensor]) -> Tensor:
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
 
 
 def _running_sum(start: Tensor, additions: Tensor) -> Tensor:

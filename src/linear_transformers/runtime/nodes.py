@@ -28,7 +28,7 @@ class Factory(Target):
 class LinearAttention(Factory):
     eps: float = 1e-6
     scale: float = 1.0
-    chunk_size: int = 64
+    chunk_size: int = 32
     kernel: str = "auto"
 
 
