@@ -13,7 +13,11 @@ from triton.runtime import driver, jit
 
 from linear_transformers.ops import LinearState, triton_linear, triton_step
 
-SIZES = ((torch.float32, 32, 32), (torch.bfloat16, 64, 64), (torch.float16, 256, 40))
+# Of values, features and values of a head, programs that a GPU is thought to need: few are one
+# segment, many as many as there are.
+SIZES = (
+    (torch.float32, 32, 32, 1024), (torch.bfloat16, 64, 64, 1), (torch.float16, 256, 256, 1)
+)  # fmt: skip
 
 
 class NoGPU:
@@ -42,7 +46,8 @@ def main() -> None:
     driver.set_active(NoGPU())
     jit.JITFunction.run = compile_only
     triton_linear.unavailable = triton_step.unavailable = lambda device, dtype: None
-    for dtype, c, m in SIZES:
+    for dtype, c, m, programs in SIZES:
+        triton_linear.PROGRAMS = programs
         q, k, v = (torch.ones(2, 65, 2, width, dtype=dtype) for width in (c, c, m))
         given = [x.requires_grad_() for x in (q, k, v)]
         outputs, _ = triton_linear.triton_linear(*given, eps=1e-6, elu=True)

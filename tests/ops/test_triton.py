@@ -15,6 +15,7 @@ from tests.ops.comparing import DEVICE, EPS, errors, exactly, inputs, results
 
 pytest.importorskip("triton", reason="Triton is not for this system")
 
+from linear_transformers.ops import triton_linear as triton_linear_module
 from linear_transformers.ops.triton_linear import CHUNK, triton_linear
 from linear_transformers.ops.triton_step import triton_step
 
@@ -33,6 +34,24 @@ def test_it_reproduces_parallel(t, c, m, elu):
     found = results(triton_linear, given, elu=elu, phi=None if elu else phi)
     expected = results(ops.parallel, exactly(given), phi=phi)
     assert max(errors(found, expected)) < 2e-6
+
+
+@pytest.mark.parametrize("programs", [1, 8, 12])
+def test_segments_do_not_change_what_it_computes(monkeypatch, programs):
+    """One, two and three of them, for four heads; the last of three is shorter."""
+    monkeypatch.setattr(triton_linear_module, "PROGRAMS", programs)
+    given = inputs(4 * CHUNK + 3, 20, 16)
+    found = results(triton_linear, given, elu=True)
+    expected = results(ops.parallel, exactly(given), phi=Elu(20))
+    assert max(errors(found, expected)) < 2e-6
+
+
+def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
+    given = inputs(40, 256, 200, b=1)
+    found = results(triton_linear, given, elu=True)
+    assert max(errors(found, results(ops.parallel, exactly(given), phi=Elu(256)))) < 2e-6
+    with raises_one_line("kernel=triton", "256", "257", "kernel=auto"):
+        triton_linear(*inputs(3, 257, 8)[:3], eps=EPS)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -91,9 +110,7 @@ def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
-    kernels = {"_sum_chunks", "_run_sums", "_outputs", "_weight_gradients", "_step"}
-    kernels |= {"_query_and_key_gradients", "_value_gradients"}
-    assert set(shared) == kernels
+    assert set(shared) == {"_sum_segments", "_run_sums", "_weight_gradients", "_scan", "_step"}
     assert max(shared.values()) <= SHARED_MEMORY
 
 

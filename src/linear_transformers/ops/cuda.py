@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.compiling import call, compiled
-from linear_transformers.ops.fused import attend, operator, refuse
+from linear_transformers.ops.fused import attend, operator, refuse, too_wide
 from linear_transformers.ops.precision import widened
 from linear_transformers.ops.recurrent import LinearState
 
@@ -37,9 +37,7 @@ def cuda(
         ValueError: The kernel cannot be compiled here; the tensors are on another device, in
             float64, or have heads that are wider than 256.
     """
-    widest = max(q.shape[-1], v.shape[-1])
-    reason = f"it is made for heads up to {WIDEST} wide, and this one is {widest}"
-    refuse("cuda", reason if widest > WIDEST else unavailable(v.device, v.dtype))
+    refuse("cuda", too_wide(q, v, WIDEST) or unavailable(v.device, v.dtype))
     dtype = v.dtype
     if q.dtype != dtype or k.dtype != dtype:  # features, of a map that is not in the kernel
         q, k, v = widened(q, k, v)

@@ -97,6 +97,14 @@ def attend(
     return outputs, LinearState(kv_sum, k_sum)
 
 
+def too_wide(q: Tensor, v: Tensor, widest: int) -> str | None:
+    """Why a kernel for heads up to a width cannot run; None where it can."""
+    width = max(q.shape[-1], v.shape[-1])
+    if width <= widest:
+        return None
+    return f"it is made for heads up to {widest} wide, and features or values are {width}"
+
+
 def refuse(kernel: str, reason: str | None) -> None:
     """Say why a kernel cannot run, if there is a reason."""
     if reason:

@@ -1,16 +1,21 @@
 # pyright: reportArgumentType=false, reportCallIssue=false
-"""Causal linear attention in Triton, forward and backward: eqs. 8 and 9, and their gradients.
+"""Causal linear attention in Triton, forward and backward: eqs. 8 to 15 of Katharopoulos et al.
+(2020).
 
-Sequences are cut into chunks that do not wait for one another:
+Everything is one primitive, the causal product that cpp_linear.cpp describes, here by chunks of
+positions with the state in registers:
 
-    what each chunk adds to the state     S_n = sum of phi(k) v^T, Z_n = sum of phi(k)
-    what is there before each chunk       running sums of those
-    outputs                               (tril(Q K^T) V + Q S) / (tril(Q K^T) 1 + Q Z + eps)
+    outputs of a chunk = tril(A B^T) C + A S,    S = S_0 + sum of B^T C over the chunks before it
 
-The gradient goes the same three steps from the end, where g is the gradient of a weighted sum and
-h that of the sum of weights under it: a chunk adds phi(q) g^T and h phi(q) to the state's gradient,
-and the gradients of phi(q), phi(k) and v are products inside a chunk and with the states at both
-of its ends. Nothing is kept of a position but its sum of weights.
+    sums of values     (phi(q), phi(k), v), and the sum of weights beside them
+    d phi(q)           ([g, h], [v, 1], phi(k))
+    d phi(k)           ([v, 1], [g, h], phi(q))   from the end
+    d v                (phi(k), phi(q), g)        from the end
+
+where g and h are the gradients of a sum of values and of the sum of weights under it. A program
+takes some columns of C of one head of one sequence. Where there are too few sequences and heads
+to keep a GPU busy, each is cut into segments that do not wait for one another: what each of them
+adds to the state is summed first. Nothing is kept of a position but its sum of weights.
 
 Products take bfloat16 as it is, everything else as float32 (float16 in tf32, for its range;
 float32 in three parts of tf32, for its precision), and accumulate in float32, as states do.
@@ -27,13 +32,17 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.fused import attend, operator, refuse
+from linear_transformers.ops.fused import attend, operator, refuse, too_wide
 from linear_transformers.ops.recurrent import LinearState
 
-CHUNK = 64  # positions
-WIDEST = 64  # features or values in one product: wider heads take several
-SCANNED = 1024  # numbers of the state that one program sums over the chunks
+WIDEST = 256  # features or values of a head
+CHUNK = 64  # positions; half as many of a wide head
+NARROW = 64  # features or values
+HELD = 8192  # numbers of a state that a program holds
+PROGRAMS = 1024  # that keep a GPU of some 130 processors busy: a guess, not measured
+SCANNED = 1024  # numbers of the state that one program sums over the segments
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
+OUTPUTS, D_QUERIES, D_KEYS, D_VALUES = (tl.constexpr(i) for i in range(4))
 
 
 def triton_linear(
@@ -48,9 +57,9 @@ def triton_linear(
     """The same function as `parallel`, on CUDA. See `cpp` for what the arguments are.
 
     Raises:
-        ValueError: The tensors are on another device, or in float64.
+        ValueError: The tensors are on another device, in float64, or of heads that are too wide.
     """
-    refuse("triton", unavailable(v.device, v.dtype))
+    refuse("triton", unavailable(v.device, v.dtype) or too_wide(q, v, WIDEST))
     return attend(_operator, q, k, v, eps=eps, state=state, elu=elu)
 
 
@@ -65,11 +74,11 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 @triton.jit
 @no_type_check
-def _place(chunks, heads):
-    """Which chunk of which sequence and head a program is at; and their state among all."""
+def _place(segments, heads):
+    """Which segment of which sequence and head a program is at; and its number among all."""
     program = tl.program_id(0).to(tl.int64)
-    sequence = program // chunks
-    return program % chunks, sequence // heads, sequence % heads, program
+    sequence = program // segments
+    return program % segments, sequence // heads, sequence % heads, program
 
 
 @triton.jit
@@ -107,14 +116,6 @@ def _phi(x, rows, columns, length, width, ELU: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _state(data, place, x, y, C: tl.constexpr, M: tl.constexpr):
-    """A part [x, y] of one state."""
-    inside = (x[:, None] < C) & (y[None, :] < M)
-    return tl.load(data + place * C * M + x[:, None] * M + y[None, :], mask=inside, other=0.0)
-
-
-@triton.jit
-@no_type_check
 def _product(a, b, PRODUCT: tl.constexpr, PRECISION: tl.constexpr):
     a, b = a.to(PRODUCT), b.to(PRODUCT)
     if INTERPRETED:  # whose products know no bfloat16
@@ -124,46 +125,50 @@ def _product(a, b, PRODUCT: tl.constexpr, PRECISION: tl.constexpr):
 
 @triton.jit
 @no_type_check
-def _sum_chunks(
-    a, c, weight, h, kv_sums, k_sums, a_b, a_t, a_h, c_b, c_t, c_h, length, heads, chunks,
+def _sum_segments(
+    a, c, weight, h, kv_sums, k_sums, a_b, a_t, a_h, c_b, c_t, c_h, length, heads, segments, chunks,
     C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
     ELU: tl.constexpr, GRADIENT: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What a chunk adds: phi(a) c^T and phi(a); to gradients, phi(a) (c/weight)^T and h phi(a)."""
-    chunk, batch, head, place = _place(chunks, heads)
-    rows = chunk * L + tl.arange(0, L)
+    """What a segment adds: phi(a)^T c and phi(a); to gradients, phi(a)^T (c/weight), h phi(a)."""
+    segment, batch, head, place = _place(segments, heads)
     x = tl.program_id(1) * BC + tl.arange(0, BC)
     y = tl.program_id(2) * BM + tl.arange(0, BM)
-    features = _rows(a + batch * a_b + head * a_h, rows, a_t, x, length, C)
-    features = _phi(features, rows, x, length, C, ELU)
-    values = _rows(c + batch * c_b + head * c_h, rows, c_t, y, length, M)
-    total = features
-    if GRADIENT:
-        position = (batch * length + rows) * heads + head
-        values /= tl.load(weight + position, mask=rows < length, other=1.0)[:, None]
-        total *= tl.load(h + position, mask=rows < length, other=0.0)[:, None]
-    sums = _product(tl.trans(features), values, PRODUCT, PRECISION)
+    state = tl.zeros([BC, BM], tl.float32)
+    total = tl.zeros([BC], tl.float32)
+    for n in range(chunks):
+        rows = (segment * chunks + n) * L + tl.arange(0, L)
+        features = _rows(a + batch * a_b + head * a_h, rows, a_t, x, length, C)
+        features = _phi(features, rows, x, length, C, ELU)
+        values = _rows(c + batch * c_b + head * c_h, rows, c_t, y, length, M)
+        counted = features
+        if GRADIENT:
+            position = (batch * length + rows) * heads + head
+            values /= tl.load(weight + position, mask=rows < length, other=1.0)[:, None]
+            counted *= tl.load(h + position, mask=rows < length, other=0.0)[:, None]
+        state += _product(tl.trans(features), values, PRODUCT, PRECISION)
+        total += tl.sum(counted, 0)
     inside = (x[:, None] < C) & (y[None, :] < M)
-    tl.store(kv_sums + place * C * M + x[:, None] * M + y[None, :], sums, mask=inside)
+    tl.store(kv_sums + place * C * M + x[:, None] * M + y[None, :], state, mask=inside)
     if tl.program_id(2) == 0:
-        tl.store(k_sums + place * C + x, tl.sum(total, 0), mask=x < C)
+        tl.store(k_sums + place * C + x, total, mask=x < C)
 
 
 @triton.jit
 @no_type_check
 def _run_sums(
-    sums, start, end, chunks, SIZE: tl.constexpr, BLOCK: tl.constexpr, REVERSED: tl.constexpr
+    sums, start, end, segments, SIZE: tl.constexpr, BLOCK: tl.constexpr, REVERSED: tl.constexpr
 ):
-    """Put in the place of what each chunk adds what is there before it; reversed, after it."""
+    """Put in the place of what each segment adds what is there before it; reversed, after it."""
     sequence = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = i < SIZE
     state = tl.load(start + sequence * SIZE + i, mask=inside, other=0.0)
-    for n in range(chunks):
-        chunk = n
+    for n in range(segments):
+        segment = n
         if REVERSED:
-            chunk = chunks - 1 - n
-        at = sums + (sequence * chunks + chunk) * SIZE + i
+            segment = segments - 1 - n
+        at = sums + (sequence * segments + segment) * SIZE + i
         added = tl.load(at, mask=inside, other=0.0)
         tl.store(at, state, mask=inside)
         state += added
@@ -172,207 +177,198 @@ def _run_sums(
 
 @triton.jit
 @no_type_check
-def _outputs(
-    q, k, v, kv_before, k_before, out, weight,
-    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, length, heads, chunks, eps,
-    C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
-    ELU: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    chunk, batch, head, place = _place(chunks, heads)
-    rows = chunk * L + tl.arange(0, L)
-    y = tl.program_id(1) * BM + tl.arange(0, BM)
-    weights = tl.zeros([L, L], tl.float32)
-    sums = tl.zeros([L, BM], tl.float32)
-    total = tl.zeros([L], tl.float32) + eps
-    for first in range(0, C, BC):
-        x = first + tl.arange(0, BC)
-        queries = _rows(q + batch * q_b + head * q_h, rows, q_t, x, length, C)
-        queries = _phi(queries, rows, x, length, C, ELU)
-        keys = _rows(k + batch * k_b + head * k_h, rows, k_t, x, length, C)
-        keys = _phi(keys, rows, x, length, C, ELU)
-        weights += _product(queries, tl.trans(keys), PRODUCT, PRECISION)
-        before = _state(kv_before, place, x, y, C, M)
-        sums += _product(queries, before, tl.float32, PRECISION)
-        before = tl.load(k_before + place * C + x, mask=x < C, other=0.0)
-        total += tl.sum(queries * before[None, :], 1)
-    weights = tl.where(rows[:, None] >= rows[None, :], weights, 0.0)
-    values = _rows(v + batch * v_b + head * v_h, rows, v_t, y, length, M)
-    sums += _product(weights, values, PRODUCT, PRECISION)
-    total += tl.sum(weights, 1)
-    first = (batch * length * heads + head) * M
-    _keep_rows(out + first, sums / total[:, None], rows, heads * M, y, length, M)
-    if tl.program_id(1) == 0:
-        position = (batch * length + rows) * heads + head
-        tl.store(weight + position, total, mask=rows < length)
-
-
-@triton.jit
-@no_type_check
 def _weight_gradients(
-    d_out, out, weight, h, length, heads, chunks,
-    M: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
-):  # fmt: skip
+    d_out, out, weight, h, positions, M: tl.constexpr, BM: tl.constexpr, L: tl.constexpr
+):
     """h: the gradient of each position's sum of weights."""
-    chunk, batch, head, _ = _place(chunks, heads)
-    rows = chunk * L + tl.arange(0, L)
-    first = (batch * length * heads + head) * M
-    total = tl.zeros([L], tl.float32)
-    for block in range(0, M, BM):
-        y = block + tl.arange(0, BM)
-        d_outputs = _rows(d_out + first, rows, heads * M, y, length, M)
-        total += tl.sum(d_outputs * _rows(out + first, rows, heads * M, y, length, M), 1)
-    position = (batch * length + rows) * heads + head
-    share = tl.load(weight + position, mask=rows < length, other=1.0)
-    tl.store(h + position, -total / share, mask=rows < length)
+    rows = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
+    y = tl.arange(0, BM)
+    d_outputs = _rows(d_out, rows, M, y, positions, M)
+    total = tl.sum(d_outputs * _rows(out, rows, M, y, positions, M), 1)
+    share = tl.load(weight + rows, mask=rows < positions, other=1.0)
+    tl.store(h + rows, -total / share, mask=rows < positions)
 
 
 @triton.jit
 @no_type_check
-def _query_and_key_gradients(
-    q, k, v, d_out, weight, h, kv_before, k_before, d_kv_after, d_k_after, d_q, d_k,
-    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, length, heads, chunks,
-    C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
-    ELU: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
+def _scan(
+    q, k, v, d_out, weight, h, kv_start, k_start, out, kv_end, k_end,
+    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, length, heads, segments, chunks, eps,
+    C: tl.constexpr, M: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, L: tl.constexpr,
+    WANTED: tl.constexpr, ENDS: tl.constexpr, ELU: tl.constexpr, PRODUCT: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    chunk, batch, head, place = _place(chunks, heads)
-    rows = chunk * L + tl.arange(0, L)
-    x = tl.program_id(1) * BC + tl.arange(0, BC)
-    position = (batch * length + rows) * heads + head
-    share = tl.load(weight + position, mask=rows < length, other=1.0)
-    d_total = tl.load(h + position, mask=rows < length, other=0.0)
-    d_weights = tl.zeros([L, L], tl.float32)
-    d_queries = tl.zeros([L, BC], tl.float32)
-    d_keys = tl.zeros([L, BC], tl.float32)
-    for block in range(0, M, BM):
-        y = block + tl.arange(0, BM)
-        values = _rows(v + batch * v_b + head * v_h, rows, v_t, y, length, M)
-        first = (batch * length * heads + head) * M
-        d_sums = _rows(d_out + first, rows, heads * M, y, length, M) / share[:, None]
-        d_weights += _product(d_sums, tl.trans(values), PRODUCT, PRECISION)
-        before = tl.trans(_state(kv_before, place, x, y, C, M))
-        d_queries += _product(d_sums, before, tl.float32, PRECISION)
-        after = tl.trans(_state(d_kv_after, place, x, y, C, M))
-        d_keys += _product(values, after, tl.float32, PRECISION)
-    d_weights = tl.where(rows[:, None] >= rows[None, :], d_weights + d_total[:, None], 0.0)
-    raw_queries = _rows(q + batch * q_b + head * q_h, rows, q_t, x, length, C)
-    queries = _phi(raw_queries, rows, x, length, C, ELU)
-    raw_keys = _rows(k + batch * k_b + head * k_h, rows, k_t, x, length, C)
-    keys = _phi(raw_keys, rows, x, length, C, ELU)
-    before = tl.load(k_before + place * C + x, mask=x < C, other=0.0)
-    after = tl.load(d_k_after + place * C + x, mask=x < C, other=0.0)
-    d_queries += _product(d_weights, keys, PRODUCT, PRECISION)
-    d_queries += d_total[:, None] * before[None, :]
-    d_keys += _product(tl.trans(d_weights), queries, PRODUCT, PRECISION) + after[None, :]
-    if ELU:  # where x <= 0, elu + 1 is its own derivative
-        d_queries *= tl.where(raw_queries > 0, 1.0, queries)
-        d_keys *= tl.where(raw_keys > 0, 1.0, keys)
-    first = (batch * length * heads + head) * C
-    _keep_rows(d_q + first, d_queries, rows, heads * C, x, length, C)
-    _keep_rows(d_k + first, d_keys, rows, heads * C, x, length, C)
+    """The primitive, for one of four results; A, B and the state are HEIGHT high."""
+    of_features: tl.constexpr = (WANTED == D_QUERIES) | (WANTED == D_KEYS)  # a gradient
+    backwards: tl.constexpr = (WANTED == D_KEYS) | (WANTED == D_VALUES)
+    segment, batch, head, place = _place(segments, heads)
+    q += batch * q_b + head * q_h
+    k += batch * k_b + head * k_h
+    v += batch * v_b + head * v_h
+    d_out += (batch * length * heads + head) * M
+    x = tl.arange(0, HEIGHT)
+    y = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    if of_features:  # the state lies turned: values down, features across
+        inside = (x[:, None] < M) & (y[None, :] < C)
+        at = place * C * M + y[None, :] * M + x[:, None]
+        below = tl.load(k_start + place * C + y, mask=y < C, other=0.0)
+    else:
+        inside = (x[:, None] < C) & (y[None, :] < M)
+        at = place * C * M + x[:, None] * M + y[None, :]
+        if WANTED == OUTPUTS:
+            below = tl.load(k_start + place * C + x, mask=x < C, other=0.0)
+    state = tl.load(kv_start + at, mask=inside, other=0.0)
+    for n in range(chunks):
+        chunk = segment * chunks + n
+        if backwards:
+            chunk = segment * chunks + chunks - 1 - n
+        rows = chunk * L + tl.arange(0, L)
+        position = (batch * length + rows) * heads + head
+        if WANTED != OUTPUTS:
+            share = tl.load(weight + position, mask=rows < length, other=1.0)[:, None]
+        if of_features:
+            gradient = _rows(d_out, rows, heads * M, x, length, M) / share
+            values = _rows(v, rows, v_t, x, length, M)
+            d_total = tl.load(h + position, mask=rows < length, other=0.0)
+            raw_queries = _rows(q, rows, q_t, y, length, C)
+            raw_keys = _rows(k, rows, k_t, y, length, C)
+            queries = _phi(raw_queries, rows, y, length, C, ELU)
+            keys = _phi(raw_keys, rows, y, length, C, ELU)
+        else:
+            queries = _phi(_rows(q, rows, q_t, x, length, C), rows, x, length, C, ELU)
+            keys = _phi(_rows(k, rows, k_t, x, length, C), rows, x, length, C, ELU)
+        if WANTED == OUTPUTS:
+            a, b, c = queries, keys, _rows(v, rows, v_t, y, length, M)
+        elif WANTED == D_QUERIES:
+            a, b, c = gradient, values, keys
+        elif WANTED == D_KEYS:
+            a, b, c = values, gradient, queries
+        else:
+            a, b, c = keys, queries, _rows(d_out, rows, heads * M, y, length, M) / share
+
+        weights = _product(a, tl.trans(b), PRODUCT, PRECISION)
+        if WANTED == D_QUERIES:
+            weights += d_total[:, None]
+        if WANTED == D_KEYS:
+            weights += d_total[None, :]
+        seen = rows[:, None] <= rows[None, :] if backwards else rows[:, None] >= rows[None, :]
+        weights = tl.where(seen, weights, 0.0)
+        sums = _product(weights, c, PRODUCT, PRECISION)
+        sums += _product(a, state, tl.float32, PRECISION)
+        state += _product(tl.trans(b), c, PRODUCT, PRECISION)
+
+        if WANTED == OUTPUTS:
+            total = tl.sum(weights, 1) + tl.sum(a * below[None, :], 1) + eps
+            below += tl.sum(b, 0)
+            sums /= total[:, None]
+            if tl.program_id(1) == 0:
+                tl.store(weight + position, total, mask=rows < length)
+        if WANTED == D_QUERIES:
+            sums += d_total[:, None] * below[None, :]
+            below += tl.sum(c, 0)
+            if ELU:  # where x <= 0, elu + 1 is its own derivative
+                sums *= tl.where(raw_queries > 0, 1.0, queries)
+        if WANTED == D_KEYS:
+            sums += below[None, :]
+            below += tl.sum(d_total[:, None] * c, 0)
+            if ELU:
+                sums *= tl.where(raw_keys > 0, 1.0, keys)
+        if of_features:
+            first = (batch * length * heads + head) * C
+            _keep_rows(out + first, sums, rows, heads * C, y, length, C)
+        else:
+            first = (batch * length * heads + head) * M
+            _keep_rows(out + first, sums, rows, heads * M, y, length, M)
+    if ENDS:
+        tl.store(kv_end + at, state, mask=inside)
+        if of_features:
+            tl.store(k_end + place * C + y, below, mask=y < C)
+        elif tl.program_id(1) == 0:
+            tl.store(k_end + place * C + x, below, mask=x < C)
 
 
-@triton.jit
-@no_type_check
-def _value_gradients(
-    q, k, d_out, weight, d_kv_after, d_v,
-    q_b, q_t, q_h, k_b, k_t, k_h, length, heads, chunks,
-    C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
-    ELU: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    chunk, batch, head, place = _place(chunks, heads)
-    rows = chunk * L + tl.arange(0, L)
-    y = tl.program_id(1) * BM + tl.arange(0, BM)
-    weights = tl.zeros([L, L], tl.float32)
-    d_values = tl.zeros([L, BM], tl.float32)
-    for block in range(0, C, BC):
-        x = block + tl.arange(0, BC)
-        queries = _rows(q + batch * q_b + head * q_h, rows, q_t, x, length, C)
-        queries = _phi(queries, rows, x, length, C, ELU)
-        keys = _rows(k + batch * k_b + head * k_h, rows, k_t, x, length, C)
-        keys = _phi(keys, rows, x, length, C, ELU)
-        weights += _product(queries, tl.trans(keys), PRODUCT, PRECISION)
-        after = _state(d_kv_after, place, x, y, C, M)
-        d_values += _product(keys, after, tl.float32, PRECISION)
-    weights = tl.where(rows[:, None] >= rows[None, :], weights, 0.0)
-    position = (batch * length + rows) * heads + head
-    share = tl.load(weight + position, mask=rows < length, other=1.0)
-    first = (batch * length * heads + head) * M
-    d_sums = _rows(d_out + first, rows, heads * M, y, length, M) / share[:, None]
-    d_values += _product(tl.trans(weights), d_sums, PRODUCT, PRECISION)
-    _keep_rows(d_v + first, d_values, rows, heads * M, y, length, M)
+class _Call:
+    """The tensors and sizes of one call, and what its programs have in common."""
 
-
-class _Launch:
-    """The sizes of one call, and what its programs have in common."""
-
-    def __init__(self, q: Tensor, v: Tensor, elu: bool):
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, elu: bool):
+        self.q, self.k, self.v = q, k, v
         self.batch, self.length, self.heads, self.c = q.shape
         self.m = v.shape[-1]
-        self.chunks = triton.cdiv(self.length, CHUNK)
-        self.programs = self.batch * self.heads * self.chunks
-        bc, bm = (min(WIDEST, max(16, triton.next_power_of_2(x))) for x in (self.c, self.m))
-        self.blocks = triton.cdiv(self.c, bc), triton.cdiv(self.m, bm)
+        self.padded = tuple(max(16, triton.next_power_of_2(x)) for x in (self.c, self.m))
+        self.chunk = CHUNK if max(self.padded) <= NARROW else CHUNK // 2
+        chunks = max(1, triton.cdiv(self.length, self.chunk))
+        self.sequences = self.batch * self.heads
+        # As many segments as keep the GPU busy, as long as one another.
+        self.chunks = triton.cdiv(
+            chunks, min(chunks, triton.cdiv(PROGRAMS, max(1, self.sequences)))
+        )
+        self.segments = triton.cdiv(chunks, self.chunks)
         # Features of bfloat16 values may have come in float32, through another map.
         product = tl.bfloat16 if v.dtype == torch.bfloat16 else tl.float32
-        precision = "tf32x3" if v.dtype == torch.float32 else "tf32"
-        self.sizes = {"M": self.m, "BM": bm, "L": CHUNK}
         self.shared = {
-            **self.sizes, "C": self.c, "BC": bc, "ELU": elu, "PRODUCT": product,
-            "PRECISION": precision,
+            "C": self.c, "M": self.m, "L": self.chunk, "ELU": elu, "PRODUCT": product,
+            "PRECISION": "tf32x3" if v.dtype == torch.float32 else "tf32",
         }  # fmt: skip
-        self.counts = self.length, self.heads, self.chunks
-        self.like = q.new_empty(0, dtype=torch.float32)
+        self.counts = self.length, self.heads, self.segments, self.chunks
 
-    def states(self, a, c, weight, h, start, *, reverse: bool) -> tuple[Tensor, ...]:
-        """Running sums at the chunks' ends, and those at the end of the sequence."""
-        sequences = self.batch * self.heads
-        kv_sums = self.like.new_empty(sequences, self.chunks, self.c, self.m)
-        k_sums = self.like.new_empty(sequences, self.chunks, self.c)
-        _sum_chunks[(self.programs, *self.blocks)](
-            a, c, weight, h, kv_sums, k_sums, *a.stride()[:3], *c.stride()[:3], *self.counts,
-            GRADIENT=reverse, **self.shared,
+    def starts(self, a, c, weight, h, start, end, *, reverse: bool) -> Sequence[Tensor]:
+        """The state that each segment starts from; `end` is filled with that after the last.
+        Of one segment, what is given; and its end is for `scan` to fill."""
+        if self.segments == 1:
+            return start
+        sums = tuple(x.new_empty(self.sequences, self.segments, *x.shape[2:]) for x in start)
+        bc, bm = (min(NARROW, x) for x in self.padded)
+        blocks = triton.cdiv(self.c, bc), triton.cdiv(self.m, bm)
+        _sum_segments[(self.sequences * self.segments, *blocks)](
+            a, c, weight, h, *sums, *a.stride()[:3], *c.stride()[:3], *self.counts,
+            BC=bc, BM=bm, GRADIENT=reverse, **self.shared,
         )  # fmt: skip
-        ends = tuple(torch.empty_like(x) for x in start)
-        for sums, begin, end in zip((kv_sums, k_sums), start, ends, strict=True):
+        for added, begin, last in zip(sums, start, end, strict=True):
             size = begin[0, 0].numel()
             block = min(SCANNED, triton.next_power_of_2(size))
-            _run_sums[(sequences, triton.cdiv(size, block))](
-                sums, begin, end, self.chunks, SIZE=size, BLOCK=block, REVERSED=reverse
+            _run_sums[(self.sequences, triton.cdiv(size, block))](
+                added, begin, last, self.segments, SIZE=size, BLOCK=block, REVERSED=reverse
             )
-        return kv_sums, k_sums, *ends
+        return sums
+
+    def scan(self, wanted, out, weight, start, end=None, d_out=None, h=None, eps=0.0) -> None:
+        """One of four results; and the state at the end, of one segment."""
+        of_features = wanted in (D_QUERIES, D_KEYS)
+        height, width = reversed(self.padded) if of_features else self.padded
+        columns = self.c if of_features else self.m
+        width = min(width, NARROW, max(16, HELD // height))
+        wide = max(self.padded) > NARROW
+        _scan[(self.sequences * self.segments, triton.cdiv(columns, width))](
+            self.q, self.k, self.v, out if d_out is None else d_out, weight,
+            weight if h is None else h, *start, out, *(start if end is None else end),
+            *self.q.stride()[:3], *self.k.stride()[:3], *self.v.stride()[:3], *self.counts, eps,
+            HEIGHT=height, WIDTH=width, WANTED=wanted, ENDS=end is not None and self.segments == 1,
+            num_warps=8 if wide else 4, num_stages=1 if wide else 2, **self.shared,
+        )  # fmt: skip
 
 
 def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
     q, k, v, *start = _readable(given)
-    out, weight, kv_end, k_end = results
-    launch = _Launch(q, v, elu)
-    kv_before, k_before, *ends = launch.states(k, v, None, None, start, reverse=False)
-    kv_end.copy_(ends[0])
-    k_end.copy_(ends[1])
-    _outputs[(launch.programs, launch.blocks[1])](
-        q, k, v, kv_before, k_before, out, weight,
-        *q.stride()[:3], *k.stride()[:3], *v.stride()[:3], *launch.counts, eps, **launch.shared,
-    )  # fmt: skip
+    out, weight, *end = results
+    call = _Call(q, k, v, elu)
+    starts = call.starts(k, v, None, None, start, end, reverse=False)
+    call.scan(OUTPUTS, out, weight, starts, end, eps=eps)
 
 
 def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -> None:
-    q, k, v, kv_start, k_start, out, weight, d_out, *d_end = _readable(given)
+    q, k, v, *start, out, weight, d_out, d_kv_end, d_k_end = _readable(given)
     d_q, d_k, d_v, *d_start = gradients
-    launch = _Launch(q, v, elu)
+    call = _Call(q, k, v, elu)
     h = torch.empty_like(weight)
-    _weight_gradients[(launch.programs,)](d_out, out, weight, h, *launch.counts, **launch.sizes)
-    before = launch.states(k, v, None, None, (kv_start, k_start), reverse=False)[:2]
-    *after, kv, ks = launch.states(q, d_out, weight, h, d_end, reverse=True)
-    for gradient, found in zip(d_start, (kv, ks), strict=True):
-        gradient.copy_(found)
-    q_and_k = *q.stride()[:3], *k.stride()[:3]
-    _query_and_key_gradients[(launch.programs, launch.blocks[0])](
-        q, k, v, d_out, weight, h, *before, *after, d_q, d_k, *q_and_k, *v.stride()[:3],
-        *launch.counts, **launch.shared,
-    )  # fmt: skip
-    _value_gradients[(launch.programs, launch.blocks[1])](
-        q, k, d_out, weight, after[0], d_v, *q_and_k, *launch.counts, **launch.shared
+    _weight_gradients[(triton.cdiv(h.numel(), call.chunk),)](
+        d_out, out, weight, h, h.numel(), M=call.m, BM=call.padded[1], L=call.chunk
     )
+    ignored = [torch.empty_like(x) for x in start] if call.segments > 1 else start
+    before = call.starts(k, v, None, None, start, ignored, reverse=False)
+    call.scan(D_QUERIES, d_q, weight, before, d_out=d_out, h=h)
+    after = call.starts(q, d_out, weight, h, (d_kv_end, d_k_end), d_start, reverse=True)
+    call.scan(D_KEYS, d_k, weight, after, d_start, d_out=d_out, h=h)
+    call.scan(D_VALUES, d_v, weight, after, d_out=d_out)
 
 
 def _readable(given: Sequence[Tensor]) -> list[Tensor]:
