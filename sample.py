@@ -14,7 +14,9 @@ Complete test images, or generate new ones, one value at a time in recurrent mod
 what from
   ckpt=digits-linear-...     a run's name or directory, or a checkpoint file
   weights=ema                or raw; unset, those that were tested
-  precision=bfloat16         or float32, float16, float64
+  precision=bfloat16         or float32, float16, float64; int8 on CPUs
+  kernel=auto                of a step: cpp, compiled, for CPUs; triton, a graph, for GPUs;
+                             recurrent, the model's own
   device=auto                or cpu, cuda, mps
   cache=false                recompute everything for each value, the paper's slow baseline
 what to make

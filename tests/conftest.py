@@ -5,6 +5,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported, here and in what is started
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads than cores crawl
+
 import torch
 
 if not torch.cuda.is_available():  # before Triton is imported
