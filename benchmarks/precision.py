@@ -1,6 +1,6 @@
-"""What weights in bfloat16 or int8 cost in bits/dim, on a checkpoint's test images.
+"""What weights in bfloat16 or int8 cost in bits/dim, on the test images of checkpoints.
 
-    uv run python -m benchmarks.precision RUN
+    uv run python -m benchmarks.precision RUN [RUN ...]
     uv run python -m benchmarks.precision RUN --images 200
 
 Weights are rounded as the compiled step of sampling packs them (`precision=` of sample.py); all
@@ -29,20 +29,23 @@ from linear_transformers.sampling import round_weights
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("ckpt", help="a run or a checkpoint")
+    parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--images", type=int, help="the first so many; unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    trained = load_trained(checkpoint_path(options.ckpt, options.runs), device=options.device)
-    rows = measured(trained, options.images)
-    title = f"Precision of weights: {trained.config['data']['_target_'].rsplit('.', 1)[1]}"
-    path = save("precision", options.device, {"title": title, "rows": rows})
+    paths = [checkpoint_path(ckpt, options.runs) for ckpt in options.ckpts]
+    rows = [
+        row
+        for path in paths
+        for row in measured(load_trained(path, device=options.device), options.images)
+    ]
+    path = save("precision", options.device, {"title": "Precision of weights", "rows": rows})
     Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
 
 
 def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
-    """Bits/dim of the test images at each precision, and what it is more than in float32."""
+    """Bits/dim of the test images at each precision, and how many more than in float32."""
     data = build_data(trained.model_config)
     if not isinstance(data, ImageDataModule):
         raise ValueError(f"{trained.path} is no model of images.")
@@ -53,7 +56,9 @@ def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
         model = copy.deepcopy(trained.model)
         round_weights(model, precision)
         bits = fmean(bits_per_dim(model, trained.distribution, values, given)[0])
-        rows.append({"weights": precision, "images": len(values), "test_bits_per_dim": bits})
+        row = {"data": data.shape.description, "model": trained.model.stack.description}
+        row |= {"weights": precision, "images": len(values), "test_bits_per_dim": bits}
+        rows.append(row)
     for row in rows:
         row["cost"] = round(row["test_bits_per_dim"] - rows[0]["test_bits_per_dim"], 5)
     return [{**row, "test_bits_per_dim": round(row["test_bits_per_dim"], 5)} for row in rows]
