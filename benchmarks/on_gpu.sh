@@ -29,7 +29,7 @@ shift || true
 
 # flash-linear-attention's kernels are a peer; the rest is what train.py and the tests import.
 needed=(
-  hydra-core omegaconf antlr4-python3-runtime==4.9.3 pyyaml jaxtyping wadler-lindig rich
+  hydra-core omegaconf antlr4-python3-runtime pyyaml jaxtyping wadler-lindig rich
   markdown-it-py mdurl pygments soundfile cffi pycparser rapidfuzz ninja fla-core einops
   pytest pluggy iniconfig beartype
 )
@@ -37,6 +37,8 @@ needed=(
 fetch() {
   mkdir -p "$wheels"
   for name in "${needed[@]}"; do
+    # In the version that was tested; the peer's is the latest.
+    name=$(grep --max-count 1 --only-matching "^$name==[^ ;]*" requirements.lock || echo "$name")
     # What has no wheel is pure Python, and built here.
     "$python" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
       --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \
@@ -65,7 +67,8 @@ train() {
   [[ -f $runs/$name/checkpoints/last.ckpt ]] && from=("ckpt_path=$name")
   timeout --signal=TERM --kill-after=60 "$seconds" "$python" train.py model=linear "$@" \
     logger=none test=false paths.runs="$runs" run_id="$name" "${from[@]}" || code=$?
-  [[ $code == 0 || $code == 124 ]] || exit "$code" # 124: the time was up
+  # 124: the time was up; 137: and it had not stopped a minute later.
+  [[ $code == 0 || $code == 124 || $code == 137 ]] || exit "$code"
   if [[ ! -f $runs/$name/checkpoints/last.ckpt ]]; then
     echo "error: nothing was saved in SECONDS_TO_TRAIN=$seconds. Give it more." >&2
     exit 1
