@@ -55,17 +55,16 @@ def main() -> None:
     console = Console()
     if FAST_TRANSFORMERS in options.methods and not installed(console):
         options.methods.remove(FAST_TRANSFORMERS)
-    rows = [
-        row
-        for length in options.length
-        for batch in options.batch
-        for row in measured(length, batch, options, console)
-    ]
     model = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = options.name or f"sampling-{torch.device(options.device).type}"
-    measurement = {"title": f"Sampling: {model}", "finding": finding(rows), "rows": rows}
-    path = save(name, options.device, measurement)
-    console.print(f"{measurement['finding']}\nwritten to {path}", soft_wrap=True)
+    rows = []
+    for length in options.length:
+        for batch in options.batch:
+            rows += measured(length, batch, options, console)
+            # Each time: a device may be taken away, or run out of memory in its own ways.
+            measurement = {"title": f"Sampling: {model}", "finding": finding(rows), "rows": rows}
+            path = save(name, options.device, measurement)
+    console.print(f"{finding(rows)}\nwritten to {path}", soft_wrap=True)
 
 
 def measured(
@@ -146,13 +145,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--positions", type=int, default=4, help="where steps are measured")
     parser.add_argument("--steps", type=int, default=8, help="consecutive steps a measurement")
     parser.add_argument("--rounds", type=int, default=3)
-    threads = sorted({1, torch.get_num_threads()})
-    parser.add_argument("--threads", type=int, nargs="+", default=threads)
+    parser.add_argument("--threads", type=int, nargs="+", help="of a CPU")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--name", help="of the file in results/; unset, after the device")
     options = parser.parse_args()
     on_gpu = torch.device(options.device).type == "cuda"
     options.methods = options.methods or list(ON_GPU if on_gpu else ON_CPU)
+    most = torch.get_num_threads()
+    options.threads = options.threads or ([most] if on_gpu else sorted({1, most}))
     return options
 
 
@@ -166,28 +166,44 @@ def measure(
     softmax = build(SoftmaxAttention, distribution, length, options)
     methods = [method for method in options.methods if method != RECOMPUTED or last]
     times = {}
-    for without in (None, *DROPPED):
+    for without in (None, *(method for method in DROPPED if method in methods)):
         methods = [method for method in methods if method != without]
-        try:
-            decoders = {method: decoder(method, linear, softmax) for method in methods}
-            times = decoders and step_milliseconds(
-                decoders,
-                distribution,
-                length=length,
-                batch=batch,
-                positions=options.positions,
-                steps=options.steps,
-                rounds=options.rounds,
-                once=frozenset({RECOMPUTED}),
-            )
+        found = step_times(methods, linear, softmax, distribution, length, batch, options)
+        if found is not None:
+            times = found
             break
-        except torch.OutOfMemoryError:
-            decoders = None
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()  # here: what was allocated is out of sight
     if linear.device.type != "cuda":
         return times, 0.0
     moved = 2 * linear.stack.state_bytes(length) * batch
     return times, 1000 * moved / peak_copy(options.device)
+
+
+def step_times(
+    methods: list[str],
+    linear: AutoregressiveTransformer,
+    softmax: AutoregressiveTransformer,
+    distribution: LogisticMixture,
+    length: int,
+    batch: int,
+    options: argparse.Namespace,
+) -> dict[str, float] | None:
+    """Mean milliseconds a step of each method; None if they do not fit into memory together."""
+    if not methods:
+        return {}
+    try:
+        return step_milliseconds(
+            {method: decoder(method, linear, softmax) for method in methods},
+            distribution,
+            length=length,
+            batch=batch,
+            positions=options.positions,
+            steps=options.steps,
+            rounds=options.rounds,
+            once=frozenset({RECOMPUTED}),
+        )
+    except torch.OutOfMemoryError:
+        return None
 
 
 def decoder(

@@ -84,8 +84,10 @@ def test_training_on_cifar10_takes_its_arrays(stage, tmp_path):
 
 
 STAND_IN = """#!/usr/bin/env bash
-last=$RUNS/on-gpu-mnist/checkpoints/last.ckpt
+run=$RUNS/on-gpu-mnist last=$RUNS/on-gpu-mnist/checkpoints/last.ckpt
 if [[ $* == *train=false* ]]; then echo "tested $*"; exit; fi
+if [[ -d $run && $* != *ckpt_path=* ]]; then echo "error: $run exists already"; exit 1; fi
+mkdir -p "$run"; touch "$run/metrics.jsonl"
 trap 'mkdir -p "${last%/*}"; [[ $SAVES ]] && touch "$last"; exit 143' TERM
 echo "training $*"; while true; do sleep 0.1; done
 """
@@ -103,6 +105,8 @@ def test_training_stops_when_its_time_is_up(stage, tmp_path):
     assert "tested" in first
     assert "ckpt_path=on-gpu-mnist" not in first.split("tested")[0]
     assert "ckpt_path=on-gpu-mnist" in then.split("tested")[0]
+    kept = [path.name for path in (tmp_path / "runs").glob("*/metrics.jsonl")]
+    assert len(kept) == 2  # that of the run which had saved nothing, too
 
 
 def test_other_stages_are_explained(stage):

@@ -16,7 +16,8 @@ from linear_transformers.ops import LinearState, triton_linear, triton_step
 # Of values, features and values of a head, programs that a GPU is thought to need: few are one
 # segment, many as many as there are.
 SIZES = (
-    (torch.float32, 32, 32, 1024), (torch.bfloat16, 64, 64, 1), (torch.float16, 256, 256, 1)
+    (torch.float32, 32, 32, 1024), (torch.float32, 64, 64, 1), (torch.float32, 256, 256, 1),
+    (torch.bfloat16, 64, 64, 1), (torch.float16, 256, 256, 1),
 )  # fmt: skip
 
 

@@ -43,6 +43,13 @@ def completions(decoder, distribution, values, known, **options):
     return complete(decoder, distribution.sample, prompt, rows, noise, **options)
 
 
+@pytest.mark.parametrize("kernel", ["auto", "chunkwise", "parallel"])
+def test_it_goes_on_from_what_any_kernel_read(kernel):
+    model = linear(attention=partial(LinearAttention, feature_map=Elu, kernel=kernel, chunk_size=2))
+    values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
+    assert largest_step_difference(model, values, GraphedDecoder(model)) < 1e-5
+
+
 @pytest.mark.parametrize("given", [(), (0, 1, 2), (1, 4), (0, 5), tuple(range(LENGTH))])
 def test_it_draws_what_the_model_draws(given):
     model, distribution = linear(), LogisticMixture(NUM_VALUES)

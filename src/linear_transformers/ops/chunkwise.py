@@ -59,6 +59,8 @@ def chunkwise(
             output, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
             outputs.append(output.to(dtype))
     assert state is not None
+    # Dense, and no view: it would keep the states of all chunks.
+    state = LinearState(*(sums.contiguous() for sums in state))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
 
 

@@ -116,7 +116,7 @@ def _reason(text: str) -> str:
     """The line of a builder's output that says what is wrong."""
     lines = text.splitlines()
     found = [line for line in lines if "error: " in line or "cannot find" in line]
-    return (found or lines)[0].rstrip(".")
+    return (found or lines or ["it could not be compiled"])[0].rstrip(".")
 
 
 def _cache() -> Path:

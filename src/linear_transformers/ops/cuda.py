@@ -7,6 +7,7 @@ the chunks of a sequence side by side.
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -37,7 +38,7 @@ def cuda(
         ValueError: The kernel cannot be compiled here; the tensors are on another device, in
             float64, or have heads that are wider than 256.
     """
-    refuse("cuda", too_wide(q, v, WIDEST) or unavailable(v.device, v.dtype))
+    refuse("cuda", too_wide(q, v, WIDEST))
     dtype = v.dtype
     if q.dtype != dtype or k.dtype != dtype:  # features, of a map that is not in the kernel
         q, k, v = widened(q, k, v)
@@ -68,8 +69,9 @@ _operator = operator("cuda_causal", _forward, _backward)
 
 
 def _call(name: str, views: Sequence[Tensor], dense: Sequence[Tensor], *others) -> None:
-    v, library = views[2], compiled(SOURCE)
-    assert not isinstance(library, str), library
+    v = views[2]
+    refuse("cuda", unavailable(v.device, v.dtype))
+    library: Any = compiled(SOURCE)
     error = call(
         getattr(library, f"{name}_{NAMES[v.dtype]}"), views, dense, *others, _stream(v.device)
     )

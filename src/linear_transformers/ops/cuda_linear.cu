@@ -327,6 +327,7 @@ __global__ void weight_gradients(const T* d_out, const T* out, const float* weig
 
 template <typename P>
 void run(const P& problem, int64_t height, int64_t width, cudaStream_t stream) {
+  if (problem.n.batch == 0) return;  // no blocks are no launch
   const int64_t warps = (width + kColumns - 1) / kColumns;
   const int64_t in_block = (warps < kWarps ? warps : kWarps) + (P::kTotal ? 1 : 0);
   const dim3 blocks(problem.n.batch * problem.n.heads, (warps + kWarps - 1) / kWarps);
@@ -356,8 +357,9 @@ int backward(const Sizes& n, const View& q, const View& k, const View& v, const 
              float* d_kv_sum, float* d_k_sum, float* h, bool elu, cudaStream_t stream) {
   constexpr int kTogether = 8;  // warps
   const int64_t positions = n.batch * n.length * n.heads;
-  LAUNCH(weight_gradients<T>, dim3((positions + kTogether - 1) / kTogether),
-         dim3(kTogether * kWarp), stream, d_out, out, weight, h, positions, n.values);
+  if (positions)
+    LAUNCH(weight_gradients<T>, dim3((positions + kTogether - 1) / kTogether),
+           dim3(kTogether * kWarp), stream, d_out, out, weight, h, positions, n.values);
   const Gradient<T> given{{n, q, k, v, elu}, d_out, weight, h};
   run(FeatureGradient<T, false>{given, kv_sum, k_sum, d_q, nullptr, nullptr}, n.values,
       n.features, stream);

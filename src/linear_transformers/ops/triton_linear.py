@@ -36,7 +36,7 @@ from linear_transformers.ops.fused import attend, operator, refuse, too_wide
 from linear_transformers.ops.recurrent import LinearState
 
 WIDEST = 256  # features or values of a head
-CHUNK = 64  # positions; half as many of a wide head
+CHUNK = 64  # positions; half as many of a wide head, or in float32: registers are few
 NARROW = 64  # features or values
 HELD = 8192  # numbers of a state that a program holds
 PROGRAMS = 1024  # that keep a GPU of some 130 processors busy: a guess, not measured
@@ -295,7 +295,8 @@ class _Call:
         self.batch, self.length, self.heads, self.c = q.shape
         self.m = v.shape[-1]
         self.padded = tuple(max(16, triton.next_power_of_2(x)) for x in (self.c, self.m))
-        self.chunk = CHUNK if max(self.padded) <= NARROW else CHUNK // 2
+        roomy = max(self.padded) <= NARROW and v.dtype != torch.float32
+        self.chunk = CHUNK if roomy else CHUNK // 2
         chunks = max(1, triton.cdiv(self.length, self.chunk))
         self.sequences = self.batch * self.heads
         # As many segments as keep the GPU busy, as long as one another.

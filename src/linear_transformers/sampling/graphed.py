@@ -103,7 +103,7 @@ class _Turn:
         # Where the next value goes, and how many tokens were read.
         self.place = torch.zeros(1, dtype=torch.long, device=values.device)
         self.position = torch.zeros_like(self.place)
-        self.take = self._captured() if values.is_cuda else self._take
+        self.take = captured(self._take, values.device) if values.is_cuda else self._take
 
     def fits(self, sample: Sampler, values: Tensor) -> bool:
         """Whether this is a turn of the same kind."""
@@ -144,14 +144,16 @@ class _Turn:
         self.place.add_(1)
         self.position.add_(1)
 
-    def _captured(self) -> Callable[[], None]:
-        # Compiled and given their workspaces before the capture, and on another stream.
-        stream = torch.cuda.Stream(self.values.device)
-        stream.wait_stream(torch.cuda.current_stream(self.values.device))
-        with torch.cuda.stream(stream):
-            self._take()
-        torch.cuda.current_stream(self.values.device).wait_stream(stream)
+
+def captured(call: Callable[[], object], device: torch.device) -> Callable[[], None]:
+    """What a call asks of a GPU, as a graph to be replayed. It is called twice before that."""
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.device(device):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # kernels are compiled and given their workspaces
+            call()
+        torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self.values.device), torch.cuda.graph(graph):
-            self._take()
-        return graph.replay
+        with torch.cuda.graph(graph, stream=stream):
+            call()
+    return graph.replay
