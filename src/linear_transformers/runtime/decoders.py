@@ -48,6 +48,8 @@ def decoder_of(
         raise ValueError("kernel=triton has a state, and cache=false was asked for.")
     _convert(model, getattr(torch, precision))
     if kernel == "triton":
+        if reason := GraphedDecoder.unavailable(model):
+            raise ValueError(f"kernel=triton cannot run: {reason}. Use kernel=auto.")
         return GraphedDecoder(model), "triton"
     if cache:
         return model, "recurrent"
