@@ -6,7 +6,6 @@ from linear_transformers import ops
 
 EPS = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-ROUNDING = 2e-6 if DEVICE == "cpu" else 1e-5  # of float32; a GPU multiplies in three parts of tf32
 
 
 def inputs(t: int, c: int, m: int, *, b: int = 2, h: int = 2, dtype=torch.float32, device=DEVICE):

@@ -97,5 +97,5 @@ KERNELS = {
     "fast_transformers": Kernel(peers.fast_transformers, peers.no_fast_transformers),
     "fla": Kernel(peers.fla, peers.no_fla),
 }
-# Triton is none of them before it has run on a GPU, and was measured there.
+# No kernel for GPUs is one of them before it has run on a GPU, and was measured there.
 FASTEST = {"cpu": "cpp"}
