@@ -18,7 +18,8 @@ QUICK = (*TINY, "trainer=cpu", "debug=step")
 
 
 def run(program: str, *arguments: str) -> str:
-    """Run `train` or `sample` in this process, with shapes checked and warnings as errors."""
+    """Run `train`, `sample` or `transcribe` in this process: in a test, with shapes checked and
+    warnings as errors."""
     printed = io.StringIO()
     main = importlib.import_module(program).main
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
@@ -58,6 +59,11 @@ def metrics(run_directory: Path) -> list[dict]:
 def figures(run_directory: Path, name: str) -> list[float]:
     """One metric of a run, in the order it was recorded."""
     return [row[name] for row in metrics(run_directory) if name in row]
+
+
+def curves(run_directory: Path, *names: str) -> dict[str, list[float]]:
+    """Several metrics of a run, each in the order it was recorded."""
+    return {name: figures(run_directory, name) for name in names}
 
 
 def wandb_runs(folder: Path) -> list[Path]:
