@@ -9,9 +9,10 @@ import pytest
 from tests.golden.runs import RUNS, expected, trained
 
 EXPECTED = expected()
-# Of other processors and numbers of threads. With vector instructions of other widths, or none,
+# Of other processors and numbers of threads. With two threads, and vectors of other widths or none,
 # gradient norms changed by up to 2.4e-5, all else by 8e-7.
-ROUNDING = 2e-4
+ROUNDING = 2e-5
+ROUNDING_OF_GRADIENTS = 2e-4
 
 
 @pytest.fixture(scope="module")
@@ -22,4 +23,5 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_has_the_figures_it_had(folder, name):
     for figure, values in trained(name, folder).items():
-        assert values == pytest.approx(EXPECTED[name][figure], rel=ROUNDING), figure
+        rounding = ROUNDING_OF_GRADIENTS if figure == "train/gradient_norm" else ROUNDING
+        assert values == pytest.approx(EXPECTED[name][figure], rel=rounding), figure
