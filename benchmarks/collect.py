@@ -3,8 +3,8 @@
     uv run python -m benchmarks.collect digits runs/NAME runs/NAME
     uv run python -m benchmarks.collect copying runs/sweeps/NAME
 
-reads each run's config.yaml and metrics.jsonl, or a multirun's results.json, and writes
-results/digits.json. Call it on the machine that trained, for runs that were not interrupted.
+reads each run's config.yaml, metrics.jsonl and provenance.json, and a multirun's results.json, and
+writes results/digits.json. Call it on the machine that trained, for runs that were not interrupted.
 """
 
 import argparse
@@ -14,9 +14,12 @@ from typing import Any
 
 import yaml
 
-from benchmarks.machine import save
+from benchmarks.record import Measurement
+from linear_transformers.provenance import read_provenance
 from linear_transformers.runtime.sweeps import table_of
 from linear_transformers.runtime.tracking.record import summary
+
+POINTS = 30  # of a learning curve
 
 
 def main() -> None:
@@ -25,28 +28,41 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs or multiruns")
     parser.add_argument("--device", default="cpu", help="what they ran on, of this machine")
     parser.add_argument("--title", help="of the table; unset, Runs on <name>")
-    parser.add_argument("--finding", help="what is to be known of it, above the table")
+    parser.add_argument("--note", help="what is to be known of it, above the table")
     options = parser.parse_args()
     rows = [row for path in options.runs for row in rows_of(path)]
+    sources = [source_of(run) for path in options.runs for run in runs_of(path)]
     title = options.title or f"Runs on {options.name}"
-    finding = {"finding": options.finding} if options.finding else {}
-    print(save(options.name, options.device, {"title": title, **finding, "rows": rows}))
+    seeds = (source["seed"] for source in sources)
+    measurement = Measurement(options.name, title, device=options.device, seeds=seeds)
+    seconds = sum(source["seconds"] for source in sources)
+    print(measurement.save(rows, seconds=seconds, note=options.note, sources=sources))
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """One row of a run, one for each job of a multirun."""
-    jobs = path / "results.json"
-    if not jobs.is_file():
+    """Return the row of a run, or one for each job of a multirun that is done."""
+    if not (path / "results.json").is_file():
         return [figures(path)]
-    table = table_of([job for job in json.loads(jobs.read_text()) if job["status"] == "done"])
+    table = table_of(_done(path))
     return [{name: value for name, value in row.items() if name != "run"} for row in table]
 
 
+def runs_of(path: Path) -> list[Path]:
+    """Return the folders of the runs that the rows are of."""
+    if not (path / "results.json").is_file():
+        return [path]
+    runs = path.parent.parent  # of runs/sweeps/NAME
+    return [runs / job["figures"]["run"] for job in _done(path)]
+
+
+def _done(multirun: Path) -> list[dict[str, Any]]:
+    jobs = json.loads((multirun / "results.json").read_text())
+    return [job for job in jobs if job["status"] == "done"]
+
+
 def figures(run: Path) -> dict[str, Any]:
-    """One row: what was trained, how well it does, what it cost."""
-    config = yaml.safe_load((run / "config.yaml").read_text())
-    records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    model = config["model"]
+    """Return a row: what was trained, how well it does, what it cost."""
+    model = _config(run)["model"]
     sizes = {"layers": "num_layers", "heads": "num_heads", "model_dim": "model_dim"}
     return {
         "attention": model.get("attention", model)["_target_"].rsplit(".", 1)[1],
@@ -54,11 +70,63 @@ def figures(run: Path) -> dict[str, Any]:
         **summary(run / "metrics.jsonl"),
         **{
             name: round(record[f"baseline/{name}"], 3)  # of images
-            for record in records
+            for record in _records(run)
             for name in ("histogram", "neighbours")
             if f"baseline/{name}" in record
         },
     }
+
+
+def source_of(run: Path) -> dict[str, Any]:
+    """Return what a run's figures depend on, and how it learned.
+
+    Returns:
+        `run`, its name; `seed`; `starts`, what it wrote each time that it was started;
+        `seconds`, from its first record to its last; and `curves`, see `curves`. What the
+        folder does not hold is empty.
+    """
+    records = _records(run)
+    times = [record["time"] for record in records] or [0]
+    return {
+        "run": run.name,
+        "seed": _config(run).get("seed"),
+        "starts": read_provenance(run),
+        "seconds": round(times[-1] - times[0], 1),
+        "curves": curves(records),
+    }
+
+
+def curves(records: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Return each validation figure, and the same figure in training, thinned out.
+
+    Returns:
+        For each name `step` and `value`, of equal length.
+    """
+    names = dict.fromkeys(name for record in records for name in record if name.startswith("val/"))
+    found = {}
+    for name in [*names, *(name.replace("val/", "train/") for name in names)]:
+        # A run that was continued may have passed a step twice: the later one counts.
+        values = {record["step"] or 0: record[name] for record in records if name in record}
+        steps = thinned(sorted(values))
+        found[name] = {"step": steps, "value": [round(values[step], 4) for step in steps]}
+    return {name: curve for name, curve in found.items() if curve["step"]}
+
+
+def thinned(steps: list[int]) -> list[int]:
+    """Return at most POINTS of the steps, evenly spaced, the first and the last among them."""
+    if len(steps) <= POINTS:
+        return steps
+    return [steps[round(i * (len(steps) - 1) / (POINTS - 1))] for i in range(POINTS)]
+
+
+def _config(run: Path) -> dict[str, Any]:
+    path = run / "config.yaml"
+    return yaml.safe_load(path.read_text()) if path.is_file() else {}
+
+
+def _records(run: Path) -> list[dict[str, Any]]:
+    path = run / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@
 #   RUNS              runs: where checkpoints are, to be kept between calls
 #   RESULTS           results: where measurements are written
 #   SECONDS_TO_TRAIN  330: what then remains is for a last batch, and for the test
+#   LINEAR_TRANSFORMERS_COMMIT  for a copy without .git: what measurements say of their commit, as
+#                     git describe --always --abbrev=40 --exclude='*' --dirty prints it
 #   DRY_RUN           1: everything at toy sizes on a CPU, to see that it runs
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -22,7 +22,8 @@ import argparse
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from statistics import median
+from itertools import product
+from statistics import geometric_mean, median
 from typing import Any
 
 import torch
@@ -31,17 +32,20 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks import peers
-from benchmarks.machine import now, peak_copy, save
+from benchmarks.machine import now, peak_copy
+from benchmarks.record import Measurement
 from linear_transformers import ops
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.runtime.measure import peak_flops
+from linear_transformers.runtime.tables import markdown
 from linear_transformers.sampling.graphed import captured
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 OURS = ("chunkwise", "cpp", "triton", "cuda")
 SDPA = "sdpa"
 WIDTH = 108  # that of the tables
+SEED = 0
 REPLAYS = 20  # of a graph between two looks at the clock
 PEERS = (peers.FAST_TRANSFORMERS, peers.FLA, SDPA)
 PRECISIONS = {"float32": "32", "bfloat16": "bf16", "float16": "16"}
@@ -55,15 +59,17 @@ def main() -> None:
     console.width = max(console.width, WIDTH)
     name = options.name or f"operators-{torch.device(options.device).type}"
     title = f"Causal attention: {options.heads} heads of {options.head_dim}"
+    measurement = Measurement(name, title, device=options.device, seeds=[SEED])
     rows = []
     for dtype in options.dtype:
         for threads in options.threads:
             for shape in options.shapes:
                 rows += at_shape(shape, getattr(torch, dtype), threads, options, console)
                 # Each time: a device may be taken away before the last.
-                measurement = {"title": title, "finding": finding(rows), "rows": rows}
-                path = save(name, options.device, measurement)
-    console.print(f"{finding(rows)}\nwritten to {path}", soft_wrap=True)
+                path = measurement.save(rows, summary=summary(rows))
+    if found := summary(rows):
+        console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
+    console.print(f"written to {path}", soft_wrap=True)
 
 
 def parse() -> argparse.Namespace:
@@ -173,7 +179,7 @@ def measure(
     options: argparse.Namespace,
 ) -> dict[str, tuple[float, float]]:
     """Median milliseconds forward and backward of each kernel."""
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     make = {"dtype": dtype, "device": options.device}
     inputs = [torch.randn(size, **make).requires_grad_() for _ in range(3)]
     gradient = torch.randn(size, **make)
@@ -240,23 +246,26 @@ def thread_count(threads: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def finding(rows: list[dict[str, Any]]) -> str:
-    """How our kernels stand to each peer, in words: least, most and mean ratio over shapes."""
-    sentences = []
-    for peer in PEERS:
-        parts = []
-        for dtype in dict.fromkeys(row["dtype"] for row in rows):
-            for name in OURS:
-                for way in WAYS:
-                    key = ratio_of(peer, way)
-                    chosen = (row for row in rows if (row["kernel"], row["dtype"]) == (name, dtype))
-                    if ratios := [row[key] for row in chosen if key in row]:
-                        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-                        range_ = f"{min(ratios):.1f} to {max(ratios):.1f} x, mean {mean:.1f} x"
-                        parts.append(f"{name} {way} {range_} ({dtype})")
-        if parts:
-            sentences.append(f"As fast as {peer}: {'; '.join(parts)}.")
-    return " ".join(sentences) or "No peer was installed."
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how our kernels compare with each peer; nothing where no peer was measured."""
+    table = []
+    for peer, dtype, name in product(PEERS, dict.fromkeys(row["dtype"] for row in rows), OURS):
+        chosen = [row for row in rows if (row["kernel"], row["dtype"]) == (name, dtype)]
+        compared = [row for row in chosen if ratio_of(peer, WAYS[0]) in row]
+        if compared:
+            row = {"times_as_fast_as": peer, "dtype": dtype, "kernel": name}
+            row |= {"cases": len(compared)}
+            for way in WAYS:
+                row |= spread(way, [case[ratio_of(peer, way)] for case in compared])
+            table.append(row)
+    caption = "Least, most and geometric mean of the ratios over all cases: shapes and threads."
+    return {"caption": caption, "rows": table} if table else {}
+
+
+def spread(way: str, ratios: list[float]) -> dict[str, float]:
+    """Return the least, the most and the geometric mean of the ratios of one way."""
+    found = {"least": min(ratios), "most": max(ratios), "mean": geometric_mean(ratios)}
+    return {f"{way}_{name}": float(f"{ratio:.3g}") for name, ratio in found.items()}
 
 
 if __name__ == "__main__":

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from benchmarks.machine import save
+from benchmarks.collect import source_of
+from benchmarks.record import Measurement
 from linear_transformers.data import ImageDataModule
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.runtime.build import build_data, checkpoint_path
@@ -35,12 +36,17 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     paths = [checkpoint_path(ckpt, options.runs) for ckpt in options.ckpts]
+    folders = dict.fromkeys(path.parent.parent for path in paths)  # of RUN/checkpoints/FILE
+    sources = [source_of(folder) for folder in folders]
+    seeds = (source["seed"] for source in sources)
+    title = "Precision of weights"
+    measurement = Measurement("precision", title, device=options.device, seeds=seeds)
     rows = [
         row
         for path in paths
         for row in measured(load_trained(path, device=options.device), options.images)
     ]
-    path = save("precision", options.device, {"title": "Precision of weights", "rows": rows})
+    path = measurement.save(rows, sources=sources)
     Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
 
 

@@ -1,13 +1,13 @@
-"""Write RESULTS.md from the measurements in results/.
+"""Write RESULTS.md from the measurements in results/, and say what they lack.
 
 uv run python -m benchmarks.report
 """
 
 import json
-from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import RESULTS
+from benchmarks import record
+from linear_transformers.files import replacing
 from linear_transformers.runtime.tables import markdown
 
 HEADER = """# Results
@@ -17,27 +17,75 @@ Written by `uv run python -m benchmarks.report` from `results/*.json`, which the
 
 
 def main() -> None:
-    sections = [section(path) for path in sorted(RESULTS.glob("*.json"))]
-    page = RESULTS.parent / "RESULTS.md"
-    page.write_text("\n".join([HEADER, *sections]))
+    paths = sorted(record.RESULTS.glob("*.json"))
+    measurements = {path.name: json.loads(path.read_text()) for path in paths}
+    page = record.RESULTS.parent / "RESULTS.md"
+    sections = [section(name, measurement) for name, measurement in measurements.items()]
+    with replacing(page) as partial:
+        partial.write_text("\n".join([HEADER, *sections]))
     print(f"{page.name}: {len(sections)} measurements")
+    for name, measurement in measurements.items():
+        if missing := lacks(measurement):
+            print(f"{name} {missing}")
 
 
-def section(path: Path) -> str:
-    """A measurement as a heading, where it was made, and a table of its rows."""
-    measurement: dict[str, Any] = json.loads(path.read_text())
-    machine, rows = measurement["machine"], measurement["rows"]
-    lines = [
+def section(name: str, measurement: dict[str, Any]) -> str:
+    """Return a measurement as a heading, what it depends on, and its tables."""
+    summary = measurement.get("summary")
+    note = measurement.get("note") or measurement.get("finding")
+    paragraphs = [
         f"## {measurement['title']}",
-        "",
-        f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}, "
-        f"{machine['date']} (`results/{path.name}`)",
-        "",
-        *([measurement["finding"], ""] if "finding" in measurement else []),
-        markdown(rows),
-        "",
+        f"{where(measurement)} (`results/{name}`)",
+        lacks(measurement),
+        "\n".join(f"    {command}" for command in commands(measurement)),
+        note,
+        *([summary["caption"], markdown(summary["rows"])] if summary else []),
+        markdown(measurement["rows"]),
     ]
-    return "\n".join(lines)
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def where(measurement: dict[str, Any]) -> str:
+    """Return in one line what was measured on, with what, and when."""
+    machine = measurement["machine"]
+    if "processor" not in machine:  # written before measurements had a commit
+        return (
+            f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}, "
+            f"{machine['date']}"
+        )
+    gpu = machine["gpu"] if measurement["device"] == "cuda" else None
+    facts = [
+        f"{gpu['name']}, {gpu['memory_gb']} GB, CUDA {gpu['cuda']}" if gpu else "",
+        f"{machine['cores']} x {machine['processor']}",
+        " ".join(machine["instructions"] or []),
+        f"{machine['memory_gb']} GB",
+        f"{measurement['threads']} threads",
+        *(f"{name} {number}" for name, number in measurement["versions"].items()),
+        f"seeds {', '.join(map(str, measurement['seeds']))}",
+        f"{measurement['seconds']:g} s",
+        measurement["date"],
+        *dict.fromkeys(commit(start) for start in record.starts(measurement)),
+    ]
+    return ", ".join(fact for fact in facts if fact)
+
+
+def commit(start: dict[str, Any]) -> str:
+    """Return the commit that something was started from, in short."""
+    if not start.get("commit"):
+        return ""
+    return f"commit {start['commit'][:7]}{'' if start['clean'] else ' with changes'}"
+
+
+def commands(measurement: dict[str, Any]) -> list[str]:
+    """Return the commands that made the rows, each once, the measurement's own first."""
+    starts = record.starts(measurement)
+    return list(dict.fromkeys(start["command"] for start in starts if start.get("command")))
+
+
+def lacks(measurement: dict[str, Any]) -> str:
+    """Return a line that names what a measurement does not say; nothing where it says all."""
+    names = ", ".join(record.lacking(measurement)).replace("_gb", "")
+    return f"lacks: {names}" if names else ""
 
 
 if __name__ == "__main__":

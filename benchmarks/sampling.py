@@ -30,19 +30,23 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import peak_copy, save
+from benchmarks.machine import peak_copy
 from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersDecoder, installed
+from benchmarks.record import Measurement
 from linear_transformers.attention import AttentionFactory, LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.runtime.decoders import decoder_of
+from linear_transformers.runtime.tables import markdown
 from linear_transformers.sampling import CompiledDecoder, Decoder, Recomputed, step_milliseconds
 
 NUM_VALUES = 256
+SEED = 0
 LINEAR, CACHED, RECOMPUTED = "linear", "softmax, cached", "softmax, no cache"
 COMPILED = {"cpp": "float32", "cpp bfloat16": "bfloat16", "cpp int8": "int8"}
 GRAPHED = {"triton": "float32", "triton bfloat16": "bfloat16"}
+OURS = (*COMPILED, *GRAPHED, LINEAR)
 METHODS = (*COMPILED, *GRAPHED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_CPU = (*COMPILED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_GPU = (*GRAPHED, LINEAR, FAST_TRANSFORMERS, CACHED)
@@ -57,14 +61,16 @@ def main() -> None:
         options.methods.remove(FAST_TRANSFORMERS)
     model = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = options.name or f"sampling-{torch.device(options.device).type}"
+    measurement = Measurement(name, f"Sampling: {model}", device=options.device, seeds=[SEED])
     rows = []
     for length in options.length:
         for batch in options.batch:
             rows += measured(length, batch, options, console)
             # Each time: a device may be taken away, or run out of memory in its own ways.
-            measurement = {"title": f"Sampling: {model}", "finding": finding(rows), "rows": rows}
-            path = save(name, options.device, measurement)
-    console.print(f"{finding(rows)}\nwritten to {path}", soft_wrap=True)
+            path = measurement.save(rows, summary=summary(rows))
+    if found := summary(rows):
+        console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
+    console.print(f"written to {path}", soft_wrap=True)
 
 
 def measured(
@@ -105,33 +111,21 @@ def measured(
     return rows
 
 
-def finding(rows: list[dict[str, Any]]) -> str:
-    """How linear attention stands to its rivals, in words: each with its best number of threads."""
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return how linear attention compares with its rivals; nothing where none was measured."""
     best: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
         times = best.setdefault((row["batch"], row["length"]), {})
         times[row["method"]] = min(row["ms_per_step"], times.get(row["method"], row["ms_per_step"]))
-    sentences = []
-    for reference in REFERENCES.values():
-        parts = []
-        for batch in sorted({batch for batch, _ in best}):
-            each = [
-                f"{ratios} at {length}"
-                for (size, length), times in sorted(best.items())
-                if size == batch and (ratios := _ratios(times, reference))
-            ]
-            if each:
-                parts.append(f"batch {batch}: {'; '.join(each)}")
-        if parts:
-            sentences.append(f"As fast as {reference}, {'. '.join(parts)}.")
-    return " ".join(("Each with its best number of threads, by values an image.", *sentences))
-
-
-def _ratios(times: dict[str, float], reference: str) -> str:
-    if reference not in times:
-        return ""
-    methods = [method for method in (*COMPILED, *GRAPHED, LINEAR) if method in times]
-    return ", ".join(f"{method} {times[reference] / times[method]:.2f} x" for method in methods)
+    table = [
+        {"times_as_fast_as": reference, "batch": batch, "length": length}
+        | {method: round(times[reference] / times[method], 2) for method in OURS if method in times}
+        for reference in REFERENCES.values()
+        for (batch, length), times in sorted(best.items())
+        if reference in times
+    ]
+    caption = "Each method, and what it is compared with, at its best number of threads."
+    return {"caption": caption, "rows": table} if table else {}
 
 
 def parse() -> argparse.Namespace:
@@ -225,7 +219,7 @@ def build(
     length: int,
     options: argparse.Namespace,
 ) -> AutoregressiveTransformer:
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     stack = Transformer(
         attention,
         max_length=length,

@@ -24,16 +24,18 @@ from typing import Any
 import matplotlib.pyplot as plt
 import torch
 from hydra import compose, initialize_config_dir
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.machine import RESULTS, earlier, save
+from benchmarks import record
+from benchmarks.record import Measurement
+from linear_transformers.files import replacing
 from linear_transformers.runtime.build import build_attention
 from linear_transformers.runtime.project import register_project
 from linear_transformers.runtime.schema import TrainJob
+from linear_transformers.runtime.tables import markdown
 from linear_transformers.runtime.validation import validated
 
 PROJECT = Path(__file__).parent.parent
+SEED = 0
 # A model of the command line, and what of it is set for this figure.
 MODELS = {
     "linear": ["model=linear"],
@@ -57,11 +59,11 @@ def main() -> None:
         print(json.dumps(measure(*json.loads(options.point), options)))
         return
     kind = torch.device(options.device).type
-    rows = [
-        row
-        for row in earlier(f"scaling-{kind}", options.device)
-        if row["model"] not in options.models
-    ]
+    title = f"Scaling: one layer of attention, {options.heads} heads of {options.head_dim}"
+    measurement = Measurement(f"scaling-{kind}", title, device=options.device, seeds=[SEED])
+    earlier = measurement.earlier() or {"rows": []}
+    rows = [row for row in earlier["rows"] if row["model"] not in options.models]
+    sources = record.as_sources(earlier) if rows else []
     for model in options.models:
         longest = options.max_exponent if model != "linear" else options.linear_max_exponent
         for exponent in range(options.min_exponent, longest + 1):
@@ -72,13 +74,12 @@ def main() -> None:
                 break  # longer ones would fail as well
     rows.sort(key=lambda row: list(MODELS).index(row["model"]))
     # Longer ones are no longer side by side: a pass works on more memory than its batch did.
-    slopes = fitted([row for row in rows if row["length"] <= options.tokens])
-    show(slopes)
-    title = f"Scaling: one layer of attention, {options.heads} heads of {options.head_dim}"
-    measurement = {"title": title, "finding": finding(slopes, options.tokens), "rows": rows}
-    print(save(f"scaling-{kind}", options.device, measurement))
+    found = summary([row for row in rows if row["length"] <= options.tokens], options.tokens)
+    if found:
+        print(markdown(found["rows"]))
+    print(measurement.save(rows, summary=found, sources=sources))
     for what in ("milliseconds", "megabytes"):
-        print(plot(rows, what, RESULTS / f"scaling-{kind}-{what}.png"))
+        print(plot(rows, what, record.RESULTS / f"scaling-{kind}-{what}.png"))
 
 
 def parse() -> argparse.Namespace:
@@ -118,6 +119,7 @@ def in_process_of_its_own(model: str, length: int, options: argparse.Namespace) 
 
 def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
     """Forward and backward of one layer, as often as fits into the time."""
+    torch.manual_seed(SEED)
     attention = build(model, length, options).to(options.device)
     batch = max(1, options.tokens // length)
     shape = (batch, length, options.heads, options.head_dim)
@@ -188,23 +190,14 @@ def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return slopes
 
 
-def finding(slopes: dict[str, dict[str, float]], longest: int) -> str:
-    """The slopes in words."""
-    parts = [
-        f"{model} {slope['milliseconds']:.2f} and {slope['megabytes']:.2f}"
-        for model, slope in slopes.items()
+def summary(rows: list[dict[str, Any]], longest: int) -> dict[str, Any]:
+    """Return the exponents as a table; nothing where too few lengths were measured."""
+    table = [
+        {"model": model} | {f"{what}_exponent": round(slope, 2) for what, slope in slopes.items()}
+        for model, slopes in fitted(rows).items()
     ]
-    return (
-        f"Exponents of N in time and in memory a sample, from N = {FITTED_FROM} to {longest}: "
-        + "; ".join(parts) + "."
-    )  # fmt: skip
-
-
-def show(slopes: dict[str, dict[str, float]]) -> None:
-    table = Table("model", "time ~ N^", "memory ~ N^")
-    for model, slope in slopes.items():
-        table.add_row(model, f"{slope['milliseconds']:.2f}", f"{slope['megabytes']:.2f}")
-    Console().print(table)
+    caption = f"Exponents of N, of one sample, fitted from N = {FITTED_FROM} to {longest}."
+    return {"caption": caption, "rows": table} if table else {}
 
 
 def plot(rows: list[dict[str, Any]], what: str, path: Path) -> Path:
@@ -224,7 +217,8 @@ def plot(rows: list[dict[str, Any]], what: str, path: Path) -> Path:
     axes.grid(which="major", alpha=0.3)
     axes.legend(frameon=False, fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=120, format="png")
     plt.close(figure)
     return path
 

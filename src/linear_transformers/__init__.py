@@ -7,7 +7,8 @@ Layers, each importing only from those below it:
     models | distributions       stacks, embeddings, heads | log_prob and sample
     attention                    one backend a file, one class, both forms
     feature_maps | ops           phi | pure functions of tensors
-    shapes                       the alphabet
+    shapes | provenance          the alphabet | the command, the commit, the machine
+    files                        whole or absent
 
 Everything below `tasks` is plain PyTorch and usable as a library.
 """

@@ -1,19 +1,25 @@
 """The benchmarks run and their figures arrive in RESULTS.md; how fast is not tested."""
 
 import json
+import shlex
+import subprocess
 import sys
+import time
+from datetime import date, timedelta
 
 import pytest
+import torch
 
-from benchmarks import collect, machine, operators, precision, report, sampling, scaling
+from benchmarks import collect, operators, precision, record, report, sampling, scaling
+from linear_transformers.provenance import checkout, machine, versions, write_provenance
+from tests.conftest import PROJECT
 from tests.programs import QUICK, run
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
     folder = tmp_path / "results"
-    monkeypatch.setattr(machine, "RESULTS", folder)
-    monkeypatch.setattr(report, "RESULTS", folder)
+    monkeypatch.setattr(record, "RESULTS", folder)
     return folder
 
 
@@ -30,7 +36,8 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
         "--threads", "1", "2",
         "--methods", "cpp int8", "linear", "softmax, cached", "softmax, no cache",
     )  # fmt: skip
-    rows = json.loads((results / "sampling-cpu.json").read_text())["rows"]
+    measurement = json.loads((results / "sampling-cpu.json").read_text())
+    rows = measurement["rows"]
     methods = ("cpp int8", "linear", "softmax, cached", "softmax, no cache")
     assert [tuple(row.values())[:4] for row in rows] == [
         (length, batch, threads, method)
@@ -42,7 +49,37 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
     for row in rows:
         expected = 1000 * row["batch"] / (row["length"] * row["ms_per_step"])
         assert row["images_per_second"] == pytest.approx(expected, rel=0.01)
-    assert "As fast as softmax, cached" in capsys.readouterr().out
+    assert "| times as fast as | batch | length | cpp int8 | linear |" in capsys.readouterr().out
+    assert measurement["summary"] == sampling.summary(rows)
+    assert measurement["command"].startswith("uv run python -m benchmarks.sampling --length 20 9 ")
+    assert "softmax, cached" in shlex.split(measurement["command"])
+
+
+def test_a_measurement_says_what_it_depends_on(results, monkeypatch):
+    began = time.monotonic()
+    call(
+        operators, monkeypatch, "--shapes", "1x9", "--threads", "1", "--rounds=1", "--heads=2",
+        "--head-dim=8", "--kernels", "chunkwise", "--device=cpu",
+    )  # fmt: skip
+    path = results / "operators-cpu.json"
+    measurement = json.loads(path.read_text())
+    assert measurement["command"] == (
+        "uv run python -m benchmarks.operators --shapes 1x9 --threads 1 --rounds=1 --heads=2 "
+        "--head-dim=8 --kernels chunkwise --device=cpu"
+    )
+    assert {key: measurement[key] for key in ("commit", "clean")} == checkout()
+    if measurement["commit"] is not None:  # the tests run in a checkout
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=PROJECT, capture_output=True)
+        assert measurement["commit"] == head.stdout.decode().strip()
+        assert record.lacking(measurement) == []
+    assert abs(date.fromisoformat(measurement["date"]) - date.today()) <= timedelta(days=1)
+    assert measurement["machine"] == machine()
+    assert measurement["versions"] == versions()
+    assert (measurement["device"], measurement["seeds"]) == ("cpu", [0])
+    assert measurement["threads"] == torch.get_num_threads()
+    assert 0 < measurement["seconds"] <= time.monotonic() - began + 0.1
+    assert "summary" not in measurement  # there was nothing to compare with
+    assert [file.name for file in results.iterdir()] == [path.name]
 
 
 def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
@@ -59,7 +96,7 @@ def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
     assert "chunkwise" in capsys.readouterr().out
 
 
-def test_the_ratios_to_the_peer_are_put_in_words():
+def test_the_ratios_to_the_peer_are_summed_up():
     rows = [
         {
             "kernel": "chunkwise",
@@ -69,8 +106,13 @@ def test_the_ratios_to_the_peer_are_put_in_words():
         }
         for forward in (1.0, 4.0)
     ]
-    found = operators.finding(rows)
-    assert "As fast as fast-transformers: chunkwise forward 1.0 to 4.0 x, mean 2.0 x" in found
+    (row,) = operators.summary(rows)["rows"]
+    assert row == {
+        "times_as_fast_as": "fast-transformers", "dtype": "float32", "kernel": "chunkwise",
+        "cases": 2,
+        "forward_least": 1.0, "forward_most": 4.0, "forward_mean": 2.0,
+        "backward_least": 3.0, "backward_most": 3.0, "backward_mean": 3.0,
+    }  # fmt: skip
 
 
 def test_the_ratios_to_rivals_are_those_of_the_best_number_of_threads():
@@ -81,25 +123,95 @@ def test_the_ratios_to_rivals_are_those_of_the_best_number_of_threads():
             (1, "fast-transformers", 12.0), (2, "fast-transformers", 10.0),
         ]
     ]  # fmt: skip
-    found = sampling.finding(rows)
-    assert found.endswith("As fast as fast-transformers, batch 2: cpp 5.00 x, linear 2.00 x at 8.")
+    (row,) = sampling.summary(rows)["rows"]
+    assert row == {
+        "times_as_fast_as": "fast-transformers", "batch": 2, "length": 8, "cpp": 5.0, "linear": 2.0
+    }  # fmt: skip
 
 
-def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch):
-    run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny")
-    call(collect, monkeypatch, "digits", f"{tmp_path}/runs/tiny")
-    (row,) = json.loads((results / "digits.json").read_text())["rows"]
+def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch, capsys):
+    folder = tmp_path / "runs/tiny"
+    train = (*QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny", "seed=5")
+    run("train", *train)
+    monkeypatch.setattr(sys, "argv", ["train.py", *train])
+    for path in folder.glob("provenance*"):
+        path.unlink()
+    written = json.loads(write_provenance(folder).read_text())
+    call(collect, monkeypatch, "digits", str(folder))
+    measurement = json.loads((results / "digits.json").read_text())
+    (row,) = measurement["rows"]
     assert (row["attention"], row["layers"], row["histogram"]) == ("LinearAttention", 2, 2.408)
+    (source,) = measurement["sources"]
+    assert (source["run"], source["seed"], source["starts"]) == ("tiny", 5, [written])
+    assert measurement["seeds"] == [5]
+    assert measurement["seconds"] == source["seconds"] >= 0
+    curve = source["curves"]["val/bits_per_dim"]
+    assert min(curve["value"]) == row["val_bits_per_dim"]
+    assert len(curve["step"]) == len(curve["value"]) >= 1
+    assert source["curves"]["train/bits_per_dim"]["step"] == [0]
+    assert str(tmp_path) not in (results / "digits.json").read_text()
     call(report, monkeypatch)
     page = (tmp_path / "RESULTS.md").read_text()
     assert "| attention | layers |" in page
     assert f"| {' | '.join(str(value) for value in row.values())} |" in page
+    assert f"    {written['command']}\n" in page
+    if written["commit"] is not None:
+        assert f"commit {written['commit'][:7]}" in page
+        assert "lacks" not in page
+
+
+def test_a_run_that_did_not_say_how_it_came_about_is_collected_and_named(
+    results, tmp_path, monkeypatch, capsys
+):
+    run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny", "test=false")
+    for path in (tmp_path / "runs/tiny").glob("provenance*"):
+        path.unlink()
+    call(collect, monkeypatch, "digits", f"{tmp_path}/runs/tiny")
+    call(report, monkeypatch)
+    for words in (capsys.readouterr().out, (tmp_path / "RESULTS.md").read_text()):
+        assert "command of a run, commit of a run" in words
+
+
+def test_the_report_names_what_an_older_measurement_lacks(results, tmp_path, monkeypatch, capsys):
+    results.mkdir()
+    machine = {"date": "2026-11-21", "device": "2 x A", "threads": 2, "python": "3", "torch": "2"}
+    old = {"machine": machine, "title": "Old", "finding": "Fast.", "rows": [{"a": 1}]}
+    (results / "old.json").write_text(json.dumps(old))
+    call(report, monkeypatch)
+    lacks = "lacks: command, commit, processor, memory, versions, seeds, seconds"
+    assert f"old.json {lacks}\n" in capsys.readouterr().out
+    page = (tmp_path / "RESULTS.md").read_text()
+    where = "2 x A, 2 threads, torch 2, 2026-11-21 (`results/old.json`)"
+    assert f"## Old\n\n{where}\n\n{lacks}\n\nFast.\n\n| a |\n| --- |\n| 1 |\n" in page
+
+
+def test_a_curve_is_thinned_and_keeps_its_ends():
+    records = [{"step": step, "train/loss": 1 / (step + 1), "lr": 1} for step in range(0, 1000, 10)]
+    records += [{"step": 999, "val/loss": 0.5}, {"step": 999, "val/loss": 0.25}]
+    curves = collect.curves(records)
+    assert curves["val/loss"] == {"step": [999], "value": [0.25]}
+    steps, values = curves["train/loss"]["step"], curves["train/loss"]["value"]
+    assert (len(steps), steps[0], steps[-1]) == (30, 0, 990)
+    assert values == [round(1 / (step + 1), 4) for step in steps]
+    assert steps == sorted(set(steps))
+    assert curves.keys() == {"val/loss", "train/loss"}
+
+
+def test_lists_of_plain_values_are_on_one_line_and_nothing_else_changes():
+    value = {"a": [1, 2.5, None], "b": [{"c": ["x, [1]\n 2", "y"]}], "d": [], "e": [[1], [2]]}
+    text = record.to_json(value)
+    assert json.loads(text) == value
+    assert '"a": [1, 2.5, null]' in text
+    assert "[1],\n" in text
 
 
 def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch, capsys):
     run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny", "test=false")
     call(precision, monkeypatch, "tiny", "tiny", f"--runs={tmp_path}/runs", "--images=6")
-    rows = json.loads((results / "precision.json").read_text())["rows"]
+    measurement = json.loads((results / "precision.json").read_text())
+    rows = measurement["rows"]
+    assert [source["run"] for source in measurement["sources"]] == ["tiny"]
+    assert len(measurement["seeds"]) == 1
     assert rows[:3] == rows[3:]
     assert [(row["weights"], row["images"]) for row in rows[:3]] == [
         ("float32", 6), ("bfloat16", 6), ("int8", 6)
@@ -111,11 +223,12 @@ def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch,
 def test_a_multirun_is_collected_as_its_table(results, tmp_path, monkeypatch, capsys):
     run("train", "-m", *QUICK, f"paths.runs={tmp_path}/runs", "seed=1,2")
     (folder,) = (tmp_path / "runs/sweeps").iterdir()
-    words = ("--title=Two seeds", "--finding=Both alike.")
+    words = ("--title=Two seeds", "--note=Both alike.")
     call(collect, monkeypatch, "two", str(folder), *words)
     measurement = json.loads((results / "two.json").read_text())
-    assert (measurement["title"], measurement["finding"]) == ("Two seeds", "Both alike.")
+    assert (measurement["title"], measurement["note"]) == ("Two seeds", "Both alike.")
     assert [row["seed"] for row in measurement["rows"]] == ["1", "2"]
+    assert [source["seed"] for source in measurement["sources"]] == measurement["seeds"] == [1, 2]
     assert {"test_bits_per_dim", "tokens_per_second", "state_bytes_at_3072"} <= set(
         measurement["rows"][0]
     )
@@ -125,7 +238,6 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
     """One that cannot be computed ends its own curve and nothing else."""
     models = {"linear": ["model=linear"], "none": ["model=nothing"], "softmax": ["model=softmax"]}
     monkeypatch.setattr(scaling, "MODELS", models)
-    monkeypatch.setattr(scaling, "RESULTS", results)
     call(
         scaling, monkeypatch, "--models", "linear", "none", "softmax", "--min-exponent=12",
         "--max-exponent=13", "--linear-max-exponent=14", "--tokens=8192", "--heads=4",
@@ -144,7 +256,11 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
         scaling, monkeypatch, "--models", "linear", "--min-exponent=12", "--tokens=8192",
         "--linear-max-exponent=12", "--heads=4", "--head-dim=16", "--seconds=0.01", "--device=cpu",
     )  # fmt: skip
-    again = json.loads((results / "scaling-cpu.json").read_text())["rows"]
+    measurement = json.loads((results / "scaling-cpu.json").read_text())
+    again = measurement["rows"]
+    (earlier,) = measurement["sources"]  # what was kept was measured by another command
+    assert "--max-exponent=13" in earlier["command"]
+    assert "--max-exponent=13" not in measurement["command"]
     assert [row for row in again if row["model"] != "linear"] == [
         row for row in rows if row["model"] != "linear"
     ]
@@ -157,3 +273,5 @@ def test_the_exponent_of_a_power_is_found():
         for n in (2**12, 2**13, 2**15)
     ]
     assert scaling.fitted(rows)["a"] == pytest.approx({"milliseconds": 2, "megabytes": 1})
+    (row,) = scaling.summary(rows, 2**15)["rows"]
+    assert row == {"model": "a", "milliseconds_exponent": 2.0, "megabytes_exponent": 1.0}

@@ -11,10 +11,8 @@ import pytest
 import wandb
 from lightning.pytorch.utilities import rank_zero_only
 
-from linear_transformers.runtime import project
 from linear_transformers.runtime.tracking import CsvTracker, Description, WandbTracker
 from linear_transformers.runtime.tracking.record import summary
-from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, metrics, run, run_apart, wandb_runs
 
 # The last choice of a group on a command line counts: QUICK says logger=none.
@@ -83,8 +81,8 @@ def test_an_offline_run_holds_everything_that_was_promised(tmp_path):
     assert config["seed"] == 3
     assert config["model"]["feature_map"]["_target_"].endswith("Elu")
     assert config["trainer"]["max_epochs"] == 2
-    assert len(config["git"]["commit"]) == 40
-    assert config["git"]["dirty"] in (True, False)
+    assert config["provenance"]["command"].startswith("uv run train.py")
+    assert config["provenance"].keys() >= {"commit", "clean", "machine", "versions"}
     ours = metrics(tmp_path / "a")
     for name in (
         "train/bits_per_dim", "val/bits_per_dim", "test/bits_per_dim", "lr-RAdam",
@@ -318,43 +316,6 @@ def test_trackers_take_what_they_have_no_place_for(described):
     tracker.log_table("a", [{"b": 1}], 0)
     tracker.log_checkpoints(described.folder, described.folder)
     assert not list(described.folder.iterdir())
-
-
-def test_the_commit_is_that_of_the_projects_checkout():
-    commit = subprocess.run(
-        ["git", "-C", PROJECT, "rev-parse", "HEAD"], capture_output=True, text=True
-    )
-    if commit.returncode != 0:
-        pytest.skip("the project is no git checkout here")
-    project.register_project(PROJECT)
-    state = project.git_state()
-    assert state is not None
-    assert state["commit"] == commit.stdout.strip()
-
-
-def test_changes_since_the_commit_are_told_and_a_foreign_checkout_is_not(tmp_path):
-    def git(*arguments: str) -> None:
-        author = ("-c", "user.name=a", "-c", "user.email=a@b")
-        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
-
-    project.register_project(tmp_path)
-    try:
-        assert project.git_state() is None
-        git("init")
-        (tmp_path / "train.py").write_text("1")
-        (tmp_path / "other.py").write_text("1")
-        git("add", "other.py")
-        git("commit", "-m", "one")
-        assert project.git_state() is None  # somebody else's checkout
-        git("add", "train.py")
-        git("commit", "-m", "two")
-        state = project.git_state()
-        assert state is not None
-        assert state["dirty"] is False
-        (tmp_path / "other.py").write_text("2")
-        assert project.git_state() == {**state, "dirty": True}
-    finally:
-        project.register_project(PROJECT)
 
 
 def test_a_summary_has_what_the_record_has(tmp_path):

@@ -19,12 +19,12 @@ from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import Categorical
 from linear_transformers.distributions.base import check_temperature
+from linear_transformers.provenance import provenance
 from linear_transformers.runtime.build import build_data, build_trackers, checkpoint_path
 from linear_transformers.runtime.checkpoint import file_hash
 from linear_transformers.runtime.decoders import decoder_of
 from linear_transformers.runtime.drawing import Drawn, Prompts, bits_per_dim, draw
 from linear_transformers.runtime.pictures import save_animation, save_grid, tiles_of, to_rgb
-from linear_transformers.runtime.project import git_state
 from linear_transformers.runtime.sample_folder import SampleFolder
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, Tracker, started
@@ -291,7 +291,7 @@ def _description(cfg: DictConfig, trained: Trained, folder: Path) -> Description
         job_type="sample",
         group=trained.config.get("group") or run,
         tags=tuple(trained.config.get("tags", ())),
-        config={"sample": plain(cfg), **trained.config, "git": git_state()},
+        config={"sample": plain(cfg), **trained.config, "provenance": provenance()},
     )
 
 

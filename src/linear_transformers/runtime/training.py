@@ -14,6 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from linear_transformers.data import DataModule, SpeechDataModule
+from linear_transformers.provenance import provenance
 from linear_transformers.runtime.build import (
     build_data,
     build_task,
@@ -23,7 +24,7 @@ from linear_transformers.runtime.build import (
 )
 from linear_transformers.runtime.checkpoint import load_checkpoint
 from linear_transformers.runtime.complaints import first_line
-from linear_transformers.runtime.project import git_state, shown
+from linear_transformers.runtime.project import shown
 from linear_transformers.runtime.reports import REPORTS
 from linear_transformers.runtime.runs import Run, claim_run, close_run, open_run
 from linear_transformers.runtime.showing import trackers_of
@@ -215,7 +216,7 @@ def _description(cfg: DictConfig, run: Run) -> Description:
         job_type="train",
         group=cfg.group,
         tags=tuple(cfg.tags),
-        config={**plain(cfg), "git": git_state()},
+        config={**plain(cfg), "provenance": provenance()},
     )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +15,7 @@ from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.features import at_speed, log_mel, num_frames
 from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.manifest import Utterance
+from linear_transformers.files import replacing
 
 VERSION = 1  # of the features: a change in what is computed makes a new cache
 
@@ -109,23 +110,17 @@ def _write(
         ]  # fmt: skip
 
     lengths = np.zeros((len(utterances), len(speeds)), dtype=np.int64)
-    raw, partial = (folder / f".{kind}-{os.getpid()}.part" for kind in ("frames", "array"))
-    try:
-        with raw.open("wb") as file:
-            for i, parts in enumerate(_in_order(compute, utterances, name)):
-                lengths[i] = [len(part) for part in parts]
-                for part in parts:
-                    file.write(part.tobytes())
+    with tempfile.TemporaryFile(dir=folder) as raw:
+        for i, parts in enumerate(_in_order(compute, utterances, name)):
+            lengths[i] = [len(part) for part in parts]
+            for part in parts:
+                raw.write(part.tobytes())
+        raw.flush()
         frames = np.memmap(raw, np.float16, "r", shape=(int(lengths.sum()), shape.num_mels))
-        with partial.open("wb") as file:
-            np.save(file, frames)
-        partial.replace(folder / "frames.npy")
-        with partial.open("wb") as file:
-            np.save(file, lengths)
-        partial.replace(folder / "lengths.npy")  # last: it says that all is there
-    finally:
-        raw.unlink(missing_ok=True)
-        partial.unlink(missing_ok=True)
+        # Lengths last: they say that all is there.
+        for kind, array in (("frames", frames), ("lengths", lengths)):
+            with replacing(folder / f"{kind}.npy") as partial, partial.open("wb") as file:
+                np.save(file, array)
 
 
 def _in_order(compute, utterances: Sequence[Utterance], name: str) -> Iterator[list[np.ndarray]]:

@@ -2,8 +2,6 @@
 
 import json
 import multiprocessing
-import os
-import shutil
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +15,7 @@ from linear_transformers.data.speech.base import SPLITS
 from linear_transformers.data.speech.manifests import ManifestSpeech
 from linear_transformers.data.speech.sentences import sentence
 from linear_transformers.data.speech.synthesis import SAMPLE_RATE, speak
+from linear_transformers.files import replacing
 
 VERSION = 2  # of the sentences and voices: a change makes a new corpus
 WRITTEN_RATE = 16000
@@ -99,23 +98,20 @@ class EspeakSpeech(ManifestSpeech):
 
 def synthesise(order: Order) -> None:
     """Speak a whole corpus. Its folder appears when all is there."""
-    partial = order.folder.with_name(f".{order.folder.name}-{os.getpid()}.part")
+    order.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        for i, (split, size) in enumerate(zip(SPLITS, order.sizes, strict=True)):
-            random = np.random.default_rng((VERSION, order.seed, i))
-            (partial / split).mkdir(parents=True)
-            with (partial / f"{split}.jsonl").open("w", encoding="utf-8") as manifest:
-                for number in range(size):
-                    audio = f"{split}/{number:05d}.flac"
-                    row = _speak(random, VOICES[split], partial / audio)
-                    manifest.write(json.dumps({"audio": audio, **row}) + "\n")
-        try:
-            partial.rename(order.folder)
-        except OSError:
-            if not order.folder.is_dir():  # another process was as quick, and made the same
-                raise
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        with replacing(order.folder) as partial:
+            for i, (split, size) in enumerate(zip(SPLITS, order.sizes, strict=True)):
+                random = np.random.default_rng((VERSION, order.seed, i))
+                (partial / split).mkdir(parents=True)
+                with (partial / f"{split}.jsonl").open("w", encoding="utf-8") as manifest:
+                    for number in range(size):
+                        audio = f"{split}/{number:05d}.flac"
+                        row = _speak(random, VOICES[split], partial / audio)
+                        manifest.write(json.dumps({"audio": audio, **row}) + "\n")
+    except OSError:
+        if not order.folder.is_dir():  # else another process was as quick, and made the same
+            raise
 
 
 def _speak(random: np.random.Generator, voices: tuple[str, ...], path: Path) -> dict[str, Any]:

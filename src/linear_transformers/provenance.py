@@ -1,0 +1,179 @@
+"""What a figure depends on besides its configuration: the command, the commit, the machine.
+
+Cheap to import and to call: nothing outside the standard library. Neither the host, nor the user,
+nor an absolute path is in it, so that it can be published.
+"""
+
+import json
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from linear_transformers.files import replacing
+
+# What `git describe --always --abbrev=40 --exclude='*' --dirty` prints, for copies without .git.
+COMMIT = "LINEAR_TRANSFORMERS_COMMIT"
+DISTRIBUTIONS = (
+    "linear-transformers", "torch", "triton", "numpy", "lightning",
+    "pytorch-fast-transformers", "fla-core", "flash-linear-attention",
+)  # fmt: skip
+INSTRUCTIONS = re.compile(  # those that decide how fast products are, as Linux names them
+    r"avx2|avx_vnni|avx512f|avx512_bf16|avx512_fp16|avx512_vnni|amx_\w+|neon|asimd|sve2?|bf16|i8mm"
+)
+ABSOLUTE = re.compile(r"(?:(?<![\w./:~-])|(?<=://))/[^\s,'\"\])}]*")
+GIGABYTE = 1e9
+
+
+def provenance() -> dict[str, Any]:
+    """Describe this process.
+
+    Returns:
+        `command`, `commit` and `clean` (None where they are unknown), `date`, `machine` (see
+        `machine`) and `versions`: plain data.
+    """
+    return {
+        "command": command(),
+        **checkout(),
+        "date": date.today().isoformat(),
+        "machine": machine(),
+        "versions": versions(),
+    }
+
+
+def write_provenance(folder: Path) -> Path:
+    """Write `provenance.json` into a run's folder, or `provenance-2.json` where it is continued."""
+    earlier = len(list(folder.glob("provenance*.json")))
+    path = folder / (f"provenance-{earlier + 1}.json" if earlier else "provenance.json")
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(provenance(), indent=2) + "\n")
+    return path
+
+
+def read_provenance(folder: Path) -> list[dict[str, Any]]:
+    """Return what each start of a run wrote into its folder, the first one first."""
+    paths = sorted(folder.glob("provenance*.json"), key=lambda path: (len(path.name), path.name))
+    return [json.loads(path.read_text()) for path in paths]
+
+
+def command() -> str:
+    """Return the command line to type, from the project's folder, to run this program again."""
+    program, *arguments = sys.argv or [""]
+    path = Path(program)
+    module = [path.stem]
+    while (path.parent / "__init__.py").is_file():
+        path = path.parent
+        module.insert(0, path.name)
+    if len(module) > 1:
+        words = ["python", "-m", ".".join(module).removesuffix(".__main__")]
+    else:
+        words = [_without_places(program)]
+    return shlex.join(["uv", "run", *words, *map(_without_places, arguments)])
+
+
+def _without_places(argument: str) -> str:
+    """Shorten absolute paths: to relative ones, below ~, or else to their last name."""
+
+    def shortened(match: re.Match[str]) -> str:
+        path = Path(match[0])
+        for folder, sign in ((Path.cwd(), "."), (Path(os.environ.get("HOME", "/")), "~")):
+            if folder.name and path.is_relative_to(folder):
+                return str(sign / path.relative_to(folder))
+        return f".../{path.name}"
+
+    return ABSOLUTE.sub(shortened, argument)
+
+
+def checkout(file: Path = Path(__file__)) -> dict[str, Any]:
+    """Return the commit of the checkout that tracks a file, and whether tracked files equal it.
+
+    Args:
+        file: A file of the project.
+
+    Returns:
+        `commit` and `clean`; both None where no checkout tracks the file, or there is no git.
+    """
+
+    def git(*arguments: str) -> str:
+        line = ["git", "-C", str(file.parent), *arguments]
+        return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", file.name)  # else the checkout is another project's
+        state = git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+    except (OSError, subprocess.CalledProcessError):
+        state = os.environ.get(COMMIT)
+    if not state:
+        return {"commit": None, "clean": None}
+    return {"commit": state.removesuffix("-dirty"), "clean": not state.endswith("-dirty")}
+
+
+def machine() -> dict[str, Any]:
+    """Describe the hardware, as far as it tells; what is unknown is None.
+
+    Returns:
+        `processor`, `cores` (those that this process may use), `instructions`, `memory_gb` and
+        `gpu` (None unless torch is imported and finds one).
+    """
+    try:
+        cpuinfo = Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        cpuinfo = ""
+    lines = [line.partition(":") for line in cpuinfo.splitlines()]
+    facts = {name.strip(): value.strip() for name, _, value in lines}
+    flags = facts.get("flags") or facts.get("Features") or ""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return {
+        "processor": facts.get("model name") or platform.processor() or platform.machine() or None,
+        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "instructions": sorted(filter(INSTRUCTIONS.fullmatch, flags.split())) if cpuinfo else None,
+        "memory_gb": _memory(),
+        "gpu": _gpu(),
+    }
+
+
+def _memory() -> float | None:
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # not every system has these names
+        return None
+    return round(total / GIGABYTE, 1)
+
+
+def _gpu() -> dict[str, Any] | None:
+    """Describe the first CUDA device, and how many there are."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return None
+    properties = torch.cuda.get_device_properties(0)
+    try:
+        driver = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        driver = ""
+    number = re.search(r"\d+(\.\d+)+", driver)
+    return {
+        "name": properties.name,
+        "count": torch.cuda.device_count(),
+        "memory_gb": round(properties.total_memory / GIGABYTE, 1),
+        "driver": number[0] if number else None,
+        "cuda": torch.version.cuda,
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the installed packages that figures depend on."""
+    found = {"python": platform.python_version()}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if "torch" in sys.modules:  # which tells a build for CUDA from one without
+        found["torch"] = str(sys.modules["torch"].__version__)
+    return found
