@@ -109,9 +109,9 @@ case $stage in
 wheels) fetch ;;
 parity)
   install
-  "$python" -m pytest -m gpu tests/{attention,models,ops,sampling} "$@"
+  "$python" -m pytest -m gpu tests/{attention,kernels,models,sampling} "$@"
   # These are for any device, and take the GPU where there is one.
-  [[ $dry ]] || "$python" -m pytest tests/ops/test_triton.py tests/sampling/test_graphed.py "$@"
+  [[ $dry ]] || "$python" -m pytest tests/kernels/test_triton.py tests/sampling/test_graphed.py "$@"
   ;;
 operators)
   install

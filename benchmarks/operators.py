@@ -32,7 +32,7 @@ from torch import Tensor
 
 from benchmarks import peers
 from benchmarks.machine import now, peak_copy, save
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.runtime.measure import peak_flops
@@ -90,9 +90,9 @@ def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel
     if name == SDPA:
         return SoftmaxAttention(*sizes)
     ours = {peers.FAST_TRANSFORMERS: "fast_transformers"}.get(name, name)  # as KERNELS has it
-    if ours not in ops.KERNELS:
-        raise SystemExit(f"error: {name} is no kernel. Choose of {[*ops.KERNELS, *PEERS]}.")
-    reason = ops.KERNELS[ours].unavailable(torch.device(options.device), dtype)
+    if ours not in kernels.KERNELS:
+        raise SystemExit(f"error: {name} is no kernel. Choose of {[*kernels.KERNELS, *PEERS]}.")
+    reason = kernels.KERNELS[ours].unavailable(torch.device(options.device), dtype)
     if reason is None and name == peers.FAST_TRANSFORMERS and dtype != torch.float32:
         reason = "its kernel knows float32 only"
     if reason:

@@ -8,21 +8,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from linear_transformers import ops
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
-from linear_transformers.ops.compiling import compiled
+from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.cpp_linear import cpp
+from linear_transformers.ops.chunkwise import chunkwise
+from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from tests.conftest import random_qkv
 
 EPS = 1e-6
 LENGTHS = [1, 2, 63, 64, 65, 130]
 CPP = pytest.param(
-    ops.cpp,
+    cpp,
     id="cpp",
     marks=pytest.mark.skipif(shutil.which("c++") is None, reason="the C++ kernel needs a compiler"),
 )
 # Every algorithm that is fast; chunks that divide no length.
-FAST = [pytest.param(partial(ops.chunkwise, chunk_size=12), id="chunkwise"), CPP]
+FAST = [pytest.param(partial(chunkwise, chunk_size=12), id="chunkwise"), CPP]
 
 
 def features(t: int, **options) -> tuple[Tensor, Tensor, Tensor]:
@@ -43,15 +46,15 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
 
 def test_parallel_is_equation_9():
     q, k, v = features(9)
-    torch.testing.assert_close(ops.parallel(q, k, v, eps=EPS)[0], by_hand(q, k, v))
+    torch.testing.assert_close(parallel(q, k, v, eps=EPS)[0], by_hand(q, k, v))
 
 
 @pytest.mark.parametrize("t", LENGTHS)
 @pytest.mark.parametrize("chunk_size", [1, 16, 64])
 def test_chunkwise_reproduces_parallel(t, chunk_size):
     q, k, v = features(t)
-    expected, expected_state = ops.parallel(q, k, v, eps=EPS)
-    outputs, state = ops.chunkwise(q, k, v, eps=EPS, chunk_size=chunk_size)
+    expected, expected_state = parallel(q, k, v, eps=EPS)
+    outputs, state = chunkwise(q, k, v, eps=EPS, chunk_size=chunk_size)
     torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close(state, expected_state)
 
@@ -63,7 +66,7 @@ def test_segments_do_not_change_what_chunkwise_computes(monkeypatch, positions):
     weight, phi = torch.randn(65, 1, 1), Elu(8)
 
     def definition(q, k, v, **options):
-        return ops.parallel(phi(q), phi(k), v, **options)
+        return parallel(phi(q), phi(k), v, **options)
 
     def run(algorithm):
         outputs, end = algorithm(*inputs, eps=EPS)
@@ -72,7 +75,7 @@ def test_segments_do_not_change_what_chunkwise_computes(monkeypatch, positions):
 
     module = importlib.import_module("linear_transformers.ops.chunkwise")
     monkeypatch.setattr(module, "CACHED_ROWS", positions * 2 * 3)  # sequences, heads
-    torch.testing.assert_close(run(partial(ops.chunkwise, chunk_size=12, phi=phi)), run(definition))
+    torch.testing.assert_close(run(partial(chunkwise, chunk_size=12, phi=phi)), run(definition))
 
 
 @pytest.mark.parametrize("t", LENGTHS)
@@ -87,12 +90,12 @@ def test_cpp_reproduces_parallel(algorithm, t, c, m):
     weights = [torch.randn_like(x) for x in (v, *state)]
 
     def run(algorithm):
-        outputs, end = algorithm(*inputs[:3], eps=EPS, state=ops.LinearState(*inputs[3:]))
+        outputs, end = algorithm(*inputs[:3], eps=EPS, state=LinearState(*inputs[3:]))
         results = (outputs, *end)
         weighted = sum((x * w).sum() for x, w in zip(results, weights, strict=True))
         return results, torch.autograd.grad(weighted, inputs)
 
-    torch.testing.assert_close(run(algorithm), run(ops.parallel))
+    torch.testing.assert_close(run(algorithm), run(parallel))
 
 
 @pytest.mark.parametrize("algorithm", [CPP])
@@ -110,7 +113,7 @@ def test_the_fused_map_is_elu(algorithm):
     q, k, v = (y.float() for y in random_qkv(65))
     fused, fused_end = algorithm(q, k, v, eps=EPS, elu=True)
     phi = Elu(q.shape[-1])
-    expected, expected_end = ops.parallel(phi(q), phi(k), v, eps=EPS)
+    expected, expected_end = parallel(phi(q), phi(k), v, eps=EPS)
     torch.testing.assert_close(fused, expected)
     torch.testing.assert_close(fused_end, expected_end)
 
@@ -119,7 +122,7 @@ def test_the_fused_map_is_elu(algorithm):
 @pytest.mark.parametrize("algorithm", [CPP])
 def test_cpp_is_an_operator_to_torch(algorithm):
     q, k, v = (x.float().requires_grad_() for x in features(9))
-    state = ops.empty_state(2, 3, 8, 8, device="cpu", dtype=q.dtype)
+    state = empty_state(2, 3, 8, 8, device="cpu", dtype=q.dtype)
     torch.library.opcheck(
         torch.ops.linear_transformers.cpp_causal.default, (q, k, v, *state, EPS, True)
     )
@@ -138,21 +141,21 @@ def test_what_is_no_number_stays_none(algorithm, bad):
 @pytest.mark.parametrize("t", LENGTHS)
 def test_stepping_reproduces_parallel(t):
     q, k, v = features(t)
-    expected, expected_state = ops.parallel(q, k, v, eps=EPS)
-    state = ops.empty_state(2, 3, 8, 8, device="cpu", dtype=q.dtype)
+    expected, expected_state = parallel(q, k, v, eps=EPS)
+    state = empty_state(2, 3, 8, 8, device="cpu", dtype=q.dtype)
     for i in range(t):
-        output, state = ops.step(q[:, i], k[:, i], v[:, i], state, eps=EPS)
+        output, state = step(q[:, i], k[:, i], v[:, i], state, eps=EPS)
         torch.testing.assert_close(output, expected[:, i])
     torch.testing.assert_close(state, expected_state)
 
 
-@pytest.mark.parametrize("algorithm", [ops.parallel, *FAST])
+@pytest.mark.parametrize("algorithm", [parallel, *FAST])
 @pytest.mark.parametrize("cut", [1, 16, 23, 64])
 def test_a_sequence_can_be_continued_from_its_state(algorithm, cut):
     q, k, v = features(65)
     expected, expected_state = algorithm(q, k, v, eps=EPS)
     first, state = algorithm(q[:, :cut], k[:, :cut], v[:, :cut], eps=EPS)
-    kept = ops.LinearState(*(x.clone() for x in state))
+    kept = LinearState(*(x.clone() for x in state))
     second, end = algorithm(q[:, cut:], k[:, cut:], v[:, cut:], eps=EPS, state=state)
     torch.testing.assert_close(torch.cat([first, second], dim=1), expected)
     torch.testing.assert_close(end, expected_state)
@@ -163,13 +166,13 @@ def test_a_sequence_can_be_continued_from_its_state(algorithm, cut):
 @pytest.mark.parametrize("t", [1, 5, 17])
 def test_gradients_are_right(algorithm, t):
     q, k, v = (x.requires_grad_() for x in features(t, b=1, h=2, d=3))
-    state = ops.LinearState(
+    state = LinearState(
         torch.rand(1, 2, 3, 3, dtype=torch.float64, requires_grad=True),
         torch.rand(1, 2, 3, dtype=torch.float64, requires_grad=True),
     )
 
     def run(q, k, v, kv_sum, k_sum):
-        outputs, end = algorithm(q, k, v, eps=EPS, state=ops.LinearState(kv_sum, k_sum))
+        outputs, end = algorithm(q, k, v, eps=EPS, state=LinearState(kv_sum, k_sum))
         return outputs, *end
 
     assert torch.autograd.gradcheck(run, (q, k, v, *state))
@@ -179,9 +182,9 @@ def test_gradients_are_right(algorithm, t):
 def test_padding_of_the_last_chunk_reaches_no_gradient(t):
     """Without eps, a padded query's weight of 0 would divide by 0 on the way back."""
     inputs = [x.requires_grad_() for x in features(t)]
-    outputs, _ = ops.chunkwise(*inputs, eps=0.0, chunk_size=4)
+    outputs, _ = chunkwise(*inputs, eps=0.0, chunk_size=4)
     ours = torch.autograd.grad(outputs.sum(), inputs)
-    exact = torch.autograd.grad(ops.parallel(*inputs, eps=0.0)[0].sum(), inputs)
+    exact = torch.autograd.grad(parallel(*inputs, eps=0.0)[0].sum(), inputs)
     torch.testing.assert_close(ours, exact)
 
 
@@ -190,7 +193,7 @@ def test_padding_of_the_last_chunk_reaches_no_gradient(t):
 def test_half_precision_input_is_summed_in_float32(algorithm, dtype):
     """At full length: a bf16 running sum would be off by 238 %, not by rounding of the output."""
     q, k, v = (x.to(dtype) for x in features(3072, b=1, h=2, d=16))
-    expected, _ = ops.parallel(*(x.double() for x in (q, k, v)), eps=EPS)
+    expected, _ = parallel(*(x.double() for x in (q, k, v)), eps=EPS)
     outputs, state = algorithm(q, k, v, eps=EPS)
     assert outputs.dtype == dtype
     assert {x.dtype for x in state} == {torch.float32}
@@ -204,7 +207,7 @@ def test_autocast_does_not_round_the_sums(algorithm):
     expected, _ = algorithm(q, k, v, eps=EPS)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         outputs, state = algorithm(q, k, v, eps=EPS)
-        step_output, _ = ops.step(q[:, 0], k[:, 0], v[:, 0], state, eps=EPS)
+        step_output, _ = step(q[:, 0], k[:, 0], v[:, 0], state, eps=EPS)
     torch.testing.assert_close(outputs, expected, rtol=0, atol=0)
     assert step_output.dtype == torch.float32
 

@@ -5,11 +5,11 @@ from functools import partial
 import pytest
 import torch
 
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu, Relu
-from linear_transformers.ops.compiling import compiled
+from linear_transformers.kernels.compiling import compiled
 from linear_transformers.sampling import (
     CompiledDecoder,
     complete,
@@ -32,7 +32,7 @@ SHAPES = {
 }
 
 pytestmark = pytest.mark.skipif(
-    ops.step_unavailable() is not None, reason=f"no compiled step: {ops.step_unavailable()}"
+    kernels.step_unavailable() is not None, reason=f"no compiled step: {kernels.step_unavailable()}"
 )
 
 
@@ -131,13 +131,13 @@ def test_it_goes_on_from_what_was_read():
 def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
     weight = torch.randn(5, 64)
     weight[3] = 0
-    levels = ops.rounded(weight, "int8")
+    levels = kernels.rounded(weight, "int8")
     assert torch.equal(levels[3], weight[3])
     steps = weight.abs().amax(1, keepdim=True) / 127
     assert ((levels - weight).abs() <= 0.5001 * steps).all()
     whole = levels / steps.masked_fill(steps == 0, 1)
     torch.testing.assert_close(whole, whole.round(), rtol=0, atol=1e-3)
-    torch.testing.assert_close(ops.rounded(levels, "int8"), levels)  # twice is once
+    torch.testing.assert_close(kernels.rounded(levels, "int8"), levels)  # twice is once
 
 
 @pytest.mark.parametrize(

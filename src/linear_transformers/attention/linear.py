@@ -5,15 +5,16 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.attention.base import (
     CausalAttention,
     CrossAttention,
     check_equal_lengths,
 )
 from linear_transformers.feature_maps import Elu, FeatureMapFactory
-from linear_transformers.ops import LinearState
+from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from linear_transformers.shapes import (
     Key,
     Keys,
@@ -74,8 +75,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             raise ValueError(f"eps={eps} was asked for; it must not be negative.")
         if chunk_size < 1:
             raise ValueError(f"chunk_size={chunk_size} was asked for; it must be at least 1.")
-        if kernel not in ("auto", *ops.KERNELS):
-            choices = ["auto", *ops.KERNELS]
+        if kernel not in ("auto", *kernels.KERNELS):
+            choices = ["auto", *kernels.KERNELS]
             raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")
         self.feature_map = feature_map(head_dim)
         self.eps = eps
@@ -84,7 +85,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.kernel = kernel
 
     def kernel_on(self, device: torch.device) -> str:
-        return ops.chosen(self.kernel, device)
+        return kernels.chosen(self.kernel, device)
 
     def init_state(
         self,
@@ -94,7 +95,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> LinearState:
-        return ops.empty_state(
+        return empty_state(
             batch,
             self.num_heads,
             self.feature_map.feature_dim,
@@ -106,17 +107,17 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def step(
         self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
     ) -> tuple[Output, LinearState]:
-        return ops.step(*self._features(q_i, k_i), v_i, state, eps=self.eps)
+        return step(*self._features(q_i, k_i), v_i, state, eps=self.eps)
 
     def step_in_place(
         self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
     ) -> tuple[Output, LinearState]:
         """In Triton, where that runs: the state stays where it is."""
-        if ops.triton_unavailable(v_i.device, v_i.dtype):
+        if kernels.triton_unavailable(v_i.device, v_i.dtype):
             return self.step(q_i, k_i, v_i, state)
         elu = type(self.feature_map) is Elu
         q_i, k_i = self._unmapped(q_i, k_i) if elu else self._features(q_i, k_i)
-        return ops.step_in_place(q_i, k_i, v_i, state, eps=self.eps, elu=elu), state
+        return kernels.step_in_place(q_i, k_i, v_i, state, eps=self.eps, elu=elu), state
 
     def select(self, state: LinearState, rows: Rows) -> LinearState:
         return LinearState(*(sums[rows] for sums in state))
@@ -125,8 +126,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self, q: Queries, k: Keys, v: Values, state: LinearState | None = None
     ) -> tuple[Outputs, LinearState]:
         check_equal_lengths(q, k)
-        name = ops.chosen(self.kernel, v.device, v.dtype)
-        kernel = ops.KERNELS[name]
+        name = kernels.chosen(self.kernel, v.device, v.dtype)
+        kernel = kernels.KERNELS[name]
         if kernel.fuses_elu and type(self.feature_map) is Elu:
             return kernel.run(*self._unmapped(q, k), v, eps=self.eps, state=state, elu=True)
         if name == "chunkwise":
@@ -135,10 +136,10 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         return kernel.run(*self._features(q, k), v, eps=self.eps, state=state)
 
     def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> LinearState:
-        return ops.summarize(self._phi(k), v, lengths)
+        return summarize(self._phi(k), v, lengths)
 
     def read(self, q: Queries, memory: LinearState) -> Outputs:
-        return ops.read(self._phi(q), memory, eps=self.eps).to(q.dtype)
+        return read(self._phi(q), memory, eps=self.eps).to(q.dtype)
 
     def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         return self._phi(q), self._phi(k)

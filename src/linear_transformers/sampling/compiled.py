@@ -4,11 +4,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers import ops
+from linear_transformers import kernels as ops
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
+from linear_transformers.kernels.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
-from linear_transformers.ops.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
 from linear_transformers.sampling.autoregressive import padded_rows
 from linear_transformers.shapes import Tokens, TokensOne
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from linear_transformers import ops
+from linear_transformers import kernels as ops
 from linear_transformers.attention import LinearAttention
 from linear_transformers.models import AutoregressiveTransformer, StackState
-from linear_transformers.ops import LinearState
+from linear_transformers.ops.recurrent import LinearState
 from linear_transformers.sampling.autoregressive import Sampler
 from linear_transformers.shapes import TokensOne
 

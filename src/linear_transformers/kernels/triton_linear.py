@@ -32,7 +32,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.fused import attend, operator, refuse, too_wide
+from linear_transformers.kernels.operator import attend, operator, refuse, too_wide
 from linear_transformers.ops.recurrent import LinearState
 
 WIDEST = 256  # features or values of a head

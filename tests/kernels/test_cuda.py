@@ -1,7 +1,6 @@
 """The CUDA kernel against parallel, its threads taking turns on a CPU; and what nvcc says of it."""
 
 import ctypes
-import importlib
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,12 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from linear_transformers import ops
 from linear_transformers.feature_maps import Elu
-from linear_transformers.ops.compiling import FOLDER, compiled
-from tests.ops.comparing import EPS, errors, exactly, inputs, results
-
-module = importlib.import_module("linear_transformers.ops.cuda")  # ops.cuda is its function
+from linear_transformers.kernels import cuda_linear as module
+from linear_transformers.kernels.compiling import FOLDER, compiled
+from linear_transformers.ops.parallel import parallel
+from tests.kernels.comparing import EPS, errors, exactly, inputs, results
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +46,7 @@ def test_it_reproduces_parallel(cuda, t, c, m, elu):
     given = inputs(t, c, m, device="cpu")
     phi = Elu(c)
     found = results(cuda, given, elu=elu, phi=None if elu else phi)
-    expected = results(ops.parallel, exactly(given), phi=phi)
+    expected = results(parallel, exactly(given), phi=phi)
     assert max(errors(found, expected)) < 2e-6
 
 
@@ -56,13 +54,13 @@ def test_the_widest_head_and_half_a_vector(cuda):
     for c, m in ((256, 3), (2, 256)):
         given = inputs(19, c, m, b=1, device="cpu")
         found = results(cuda, given, elu=True)
-        assert max(errors(found, results(ops.parallel, exactly(given), phi=Elu(c)))) < 2e-6
+        assert max(errors(found, results(parallel, exactly(given), phi=Elu(c)))) < 2e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_summed_in_float32(cuda, dtype):
     given = inputs(67, 32, 32, dtype=dtype, device="cpu")
-    expected = results(ops.parallel, exactly(given), phi=Elu(32))
+    expected = results(parallel, exactly(given), phi=Elu(32))
     for fused in (True, False):  # features come in float32 beside values of 16 bits
         phi = None if fused else lambda x: Elu(32)(x.float())
         found = results(cuda, given, elu=fused, phi=phi)

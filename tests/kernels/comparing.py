@@ -2,7 +2,7 @@
 
 import torch
 
-from linear_transformers import ops
+from linear_transformers.ops.recurrent import LinearState
 
 EPS = 1e-6
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
@@ -21,7 +21,7 @@ def results(algorithm, given, *, phi=None, **options):
     q, k, v, *state = given
     if phi is not None:
         q, k = phi(q), phi(k)
-    outputs, end = algorithm(q, k, v, eps=EPS, state=ops.LinearState(*state), **options)
+    outputs, end = algorithm(q, k, v, eps=EPS, state=LinearState(*state), **options)
     found = (outputs, *end)
     generator = torch.Generator().manual_seed(0)
     weighed = [

@@ -8,16 +8,18 @@ import sys
 import pytest
 import torch
 
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.feature_maps import Elu
+from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from tests.conftest import random_qkv
-from tests.ops.comparing import DEVICE, EPS, errors, exactly, inputs, results
+from tests.kernels.comparing import DEVICE, EPS, errors, exactly, inputs, results
 
 pytest.importorskip("triton", reason="Triton is not for this system")
 
-from linear_transformers.ops import triton_linear as triton_linear_module
-from linear_transformers.ops.triton_linear import CHUNK, triton_linear
-from linear_transformers.ops.triton_step import triton_step
+from linear_transformers.kernels import triton_linear as triton_linear_module
+from linear_transformers.kernels.triton_linear import CHUNK, triton_linear
+from linear_transformers.kernels.triton_step import triton_step
 
 SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
 
@@ -32,7 +34,7 @@ def test_it_reproduces_parallel(t, c, m, elu):
     given = inputs(t, c, m)
     phi = Elu(c)
     found = results(triton_linear, given, elu=elu, phi=None if elu else phi)
-    expected = results(ops.parallel, exactly(given), phi=phi)
+    expected = results(parallel, exactly(given), phi=phi)
     assert max(errors(found, expected)) < 2e-6
 
 
@@ -42,14 +44,14 @@ def test_segments_do_not_change_what_it_computes(monkeypatch, programs):
     monkeypatch.setattr(triton_linear_module, "PROGRAMS", programs)
     given = inputs(4 * CHUNK + 3, 20, 16)
     found = results(triton_linear, given, elu=True)
-    expected = results(ops.parallel, exactly(given), phi=Elu(20))
+    expected = results(parallel, exactly(given), phi=Elu(20))
     assert max(errors(found, expected)) < 2e-6
 
 
 def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
     given = inputs(40, 256, 200, b=1)
     found = results(triton_linear, given, elu=True)
-    assert max(errors(found, results(ops.parallel, exactly(given), phi=Elu(256)))) < 2e-6
+    assert max(errors(found, results(parallel, exactly(given), phi=Elu(256)))) < 2e-6
     with raises_one_line("kernel=triton", "256", "257", "kernel=auto"):
         triton_linear(*inputs(3, 257, 8)[:3], eps=EPS)
 
@@ -58,7 +60,7 @@ def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
 def test_half_precision_is_summed_in_float32(dtype):
     given = inputs(2 * CHUNK + 3, 32, 32, dtype=dtype)
     found = results(triton_linear, given, elu=True)
-    expected = results(ops.parallel, exactly(given), phi=Elu(32))
+    expected = results(parallel, exactly(given), phi=Elu(32))
     assert [x.dtype for x in found[:3]] == [dtype, torch.float32, torch.float32]
     assert max(errors(found, expected)) < 2 * torch.finfo(dtype).eps
 
@@ -106,7 +108,7 @@ def test_a_compiled_function_does_not_break_at_it():
 
 def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    command = [sys.executable, "-m", "tests.ops.compile_triton"]
+    command = [sys.executable, "-m", "tests.kernels.compile_triton"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     shared = json.loads(done.stdout)
@@ -118,7 +120,7 @@ def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
     q, k, v = (x.to(DEVICE) for x in random_qkv(5))
     with raises_one_line("kernel=triton", "float64", "kernel=auto"):
         triton_linear(q, k, v, eps=EPS)
-    assert ops.chosen("auto", torch.device("cuda"), torch.float64) == "chunkwise"
+    assert kernels.chosen("auto", torch.device("cuda"), torch.float64) == "chunkwise"
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -126,14 +128,14 @@ def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
 def test_its_step_is_the_step_in_place(c, m, dtype):
     """Several positions, as queries, keys and values lie in one product."""
     phi = Elu(c)
-    state = ops.empty_state(3, 2, c, m, device=DEVICE, dtype=dtype)
-    expected_state = ops.LinearState(*(x.double() for x in state))
+    state = empty_state(3, 2, c, m, device=DEVICE, dtype=dtype)
+    expected_state = LinearState(*(x.double() for x in state))
     for _ in range(4):
         q, k, v = (torch.randn(3, 2, width, device=DEVICE).to(dtype) for width in (c, c, m))
         packed = torch.stack([q, k], dim=1)
         output = triton_step(*packed.unbind(1), v, state, eps=EPS, elu=True)
         features = (phi(x.double()) for x in (q, k))
-        expected, expected_state = ops.step(*features, v.double(), expected_state, eps=EPS)
+        expected, expected_state = step(*features, v.double(), expected_state, eps=EPS)
         assert output.dtype == dtype
         tolerance = max(1e-6, torch.finfo(dtype).eps)
         torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
@@ -143,15 +145,15 @@ def test_its_step_is_the_step_in_place(c, m, dtype):
 
 def test_its_step_takes_features_of_any_map():
     q, k, v = (torch.rand(3, 2, 8, device=DEVICE) for _ in range(3))
-    state = ops.empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
-    expected, expected_state = ops.step(q, k, v, state, eps=EPS)
+    state = empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
+    expected, expected_state = step(q, k, v, state, eps=EPS)
     torch.testing.assert_close(triton_step(q, k, v, state, eps=EPS), expected)
     torch.testing.assert_close(state, expected_state)
 
 
 def test_its_step_is_an_operator_to_torch():
     q, k, v = (torch.rand(3, 2, 8, device=DEVICE) for _ in range(3))
-    state = ops.empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
+    state = empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
     torch.library.opcheck(
         torch.ops.linear_transformers.triton_step.default, (q, k, v, *state, EPS, True)
     )

@@ -7,10 +7,12 @@ from functools import partial
 import pytest
 import torch
 
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
+from linear_transformers.ops.chunkwise import chunkwise
+from linear_transformers.ops.parallel import parallel
 from linear_transformers.sampling import (
     GraphedDecoder,
     complete,
@@ -19,7 +21,7 @@ from linear_transformers.sampling import (
     uniform_noise,
 )
 from tests.conftest import autoregressive
-from tests.ops.comparing import DEVICE, errors, inputs, results
+from tests.kernels.comparing import DEVICE, errors, inputs, results
 
 pytestmark = pytest.mark.gpu
 KERNELS = ["triton", "cuda"]
@@ -28,7 +30,7 @@ KERNELS = ["triton", "cuda"]
 @pytest.fixture(params=KERNELS)
 def kernel(request):
     """A name that can run here."""
-    if reason := ops.KERNELS[request.param].unavailable(torch.device(DEVICE), torch.float32):
+    if reason := kernels.KERNELS[request.param].unavailable(torch.device(DEVICE), torch.float32):
         pytest.skip(reason)
     return request.param
 
@@ -37,10 +39,10 @@ def kernel(request):
 @pytest.mark.parametrize(("b", "t", "c"), [(4, 3072, 32), (1, 2**14 + 1, 64), (1, 1000, 256)])
 def test_it_reproduces_parallel_at_full_size(kernel, b, t, c, dtype):
     given = inputs(t, c, c, b=b, h=4, dtype=dtype)
-    found = results(ops.KERNELS[kernel].run, given, elu=True)
+    found = results(kernels.KERNELS[kernel].run, given, elu=True)
     # Exact, and linear in memory: in float64 on the processor.
     exact = [x.detach().double().cpu().requires_grad_() for x in given]
-    expected = [x.to(DEVICE) for x in results(ops.chunkwise, exact, phi=Elu(c))]
+    expected = [x.to(DEVICE) for x in results(chunkwise, exact, phi=Elu(c))]
     tolerance = 1e-5 if dtype == torch.float32 else 4 * torch.finfo(dtype).eps
     assert max(errors(found, expected)) < tolerance
 
@@ -49,13 +51,13 @@ def test_it_reproduces_parallel_at_full_size(kernel, b, t, c, dtype):
 def test_odd_lengths_and_widths(kernel, c):
     given = inputs(131, c, 40)
     exact = [x.detach().double().requires_grad_() for x in given]
-    expected = results(ops.parallel, exact, phi=Elu(c))
-    assert max(errors(results(ops.KERNELS[kernel].run, given, elu=True), expected)) < 1e-5
+    expected = results(parallel, exact, phi=Elu(c))
+    assert max(errors(results(kernels.KERNELS[kernel].run, given, elu=True), expected)) < 1e-5
 
 
 def test_the_same_input_gives_the_same_bits(kernel):
     given = inputs(777, 32, 32, dtype=torch.bfloat16)
-    first, second = (results(ops.KERNELS[kernel].run, given, elu=True) for _ in range(2))
+    first, second = (results(kernels.KERNELS[kernel].run, given, elu=True) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 

@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.compiling import call, compiled
-from linear_transformers.ops.fused import attend, operator, refuse
+from linear_transformers.kernels.compiling import call, compiled
+from linear_transformers.kernels.operator import attend, operator, refuse
 from linear_transformers.ops.precision import widened
 from linear_transformers.ops.recurrent import LinearState
 

@@ -11,7 +11,8 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
-from linear_transformers.ops import LinearState, triton_linear, triton_step
+from linear_transformers.kernels import triton_linear, triton_step
+from linear_transformers.ops.recurrent import LinearState
 
 # Of values, features and values of a head, programs that a GPU is thought to need: few are one
 # segment, many as many as there are.

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int8
 from torch import Tensor
 
-from linear_transformers.ops.compiling import compiled
+from linear_transformers.kernels.compiling import compiled
 from linear_transformers.ops.recurrent import LinearState
 
 SOURCE = "cpp_step.cpp"

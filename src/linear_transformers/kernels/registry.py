@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 
 import torch
 
+from linear_transformers.kernels.cpp_linear import cpp
+from linear_transformers.kernels.cpp_linear import unavailable as no_cpp
+from linear_transformers.kernels.cuda_linear import cuda
+from linear_transformers.kernels.cuda_linear import unavailable as no_cuda
+from linear_transformers.kernels.operator import refuse
 from linear_transformers.ops import peers
 from linear_transformers.ops.chunkwise import chunkwise
-from linear_transformers.ops.cpp import cpp
-from linear_transformers.ops.cpp import unavailable as no_cpp
-from linear_transformers.ops.cuda import cuda
-from linear_transformers.ops.cuda import unavailable as no_cuda
-from linear_transformers.ops.fused import refuse
 from linear_transformers.ops.parallel import parallel
 
 
@@ -62,14 +62,14 @@ def _anywhere(device: torch.device, dtype: torch.dtype) -> None:
 
 def _triton(*inputs, **options):
     # Only here: it is slow to import, and does not exist for every system.
-    from linear_transformers.ops.triton_linear import triton_linear
+    from linear_transformers.kernels.triton_linear import triton_linear
 
     return triton_linear(*inputs, **options)
 
 
 def step_in_place(*inputs, **options):
     """`triton_step`: see there."""
-    from linear_transformers.ops.triton_step import triton_step
+    from linear_transformers.kernels.triton_step import triton_step
 
     return triton_step(*inputs, **options)
 
@@ -78,7 +78,7 @@ def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Why Triton's kernels cannot run on a device, on values of a type; None where they can."""
     if not _has_triton():
         return "Triton is not installed"
-    from linear_transformers.ops.triton_linear import unavailable
+    from linear_transformers.kernels.triton_linear import unavailable
 
     return unavailable(device, dtype)
 

@@ -14,9 +14,9 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.fused import refuse
+from linear_transformers.kernels.operator import refuse
+from linear_transformers.kernels.triton_linear import elu_features, unavailable
 from linear_transformers.ops.recurrent import LinearState
-from linear_transformers.ops.triton_linear import elu_features, unavailable
 
 HELD = 8192  # numbers of the state that a program has in registers at a time
 PER_WARP = 1024  # of them
