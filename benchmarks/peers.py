@@ -7,6 +7,7 @@ The second builds with a present torch in five to nine minutes; for CPUs, with n
 """
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -18,16 +19,27 @@ from linear_transformers.models import AutoregressiveTransformer, StackState
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 FAST_TRANSFORMERS, FLA = "fast-transformers", "fla"
+PACKAGES = {FAST_TRANSFORMERS: "pytorch-fast-transformers", FLA: "flash-linear-attention"}
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def installed(console: Console) -> bool:
-    try:
-        import fast_transformers  # noqa: F401
-    except ImportError:
+    if find_spec("fast_transformers") is None:
         console.print(f"{FAST_TRANSFORMERS} is not installed, and not measured")
         return False
     return True
+
+
+def unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why a peer's attention cannot run on values of a type on a device, or None."""
+    module, package = name.replace("-", "_"), PACKAGES[name]
+    if find_spec(module) is None:
+        return f"{package} is not installed (uv sync --extra {name})"
+    if name == FAST_TRANSFORMERS and dtype != torch.float32:
+        return "its kernel knows float32 only"
+    if name == FLA and device.type != "cuda":
+        return f"it runs on GPUs, and the tensors are on {device}"
+    return "it has no float64" if dtype == torch.float64 else None
 
 
 def fast_transformers_attention(head_dim: int) -> Attention:

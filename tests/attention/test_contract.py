@@ -16,7 +16,7 @@ HEADS, WIDTH = 3, 8
 # Numbers at which a short sequence meets everything that a long one does.
 SMALL = [
     ("model=linear", "model.attention.kernel=parallel"),
-    ("model=linear", "model.attention.kernel=chunkwise", "model.attention.chunk_size=8"),
+    ("model=linear", "model.attention.kernel=chunkwise"),
     ("model=lsh4", "model.attention.num_buckets=2", "model.attention.window=4"),
     ("model=reformer4", "model.attention.num_buckets=4", "model.attention.chunk=8"),
     ("model=sparse", "model.attention.stride=8"),

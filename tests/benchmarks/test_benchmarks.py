@@ -4,8 +4,9 @@ import json
 import sys
 
 import pytest
+import torch
 
-from benchmarks import collect, machine, operators, precision, report, sampling, scaling
+from benchmarks import collect, machine, operators, peers, precision, report, sampling, scaling
 from tests.programs import QUICK, run
 
 
@@ -57,6 +58,13 @@ def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
     assert all(row["forward_ms"] > 0 < row["backward_ms"] for row in rows)
     assert all(("share_of_peak" in row) == (row["kernel"] == "chunkwise") for row in rows)
     assert "chunkwise" in capsys.readouterr().out
+
+
+def test_a_peer_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    for name, package in peers.PACKAGES.items():
+        reason = peers.unavailable(name, torch.device("cuda"), torch.float32)
+        assert f"{package} is not installed" in reason
 
 
 def test_the_ratios_to_the_peer_are_put_in_words():

@@ -16,12 +16,10 @@ def inputs(t: int, c: int, m: int, *, b: int = 2, h: int = 2, dtype=torch.float3
     return [x.to(device).requires_grad_() for x in tensors]
 
 
-def results(algorithm, given, *, phi=None, **options):
+def results(algorithm, given, *, phi):
     """Outputs, the state after them, and the gradients of a random weighing of all of these."""
     q, k, v, *state = given
-    if phi is not None:
-        q, k = phi(q), phi(k)
-    outputs, end = algorithm(q, k, v, eps=EPS, state=LinearState(*state), **options)
+    outputs, end = algorithm(q, k, v, eps=EPS, phi=phi, state=LinearState(*state))
     found = (outputs, *end)
     generator = torch.Generator().manual_seed(0)
     weighed = [

@@ -11,6 +11,7 @@ import torch
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver, jit
 
+from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels import triton_linear, triton_step
 from linear_transformers.ops.recurrent import LinearState
 
@@ -52,11 +53,11 @@ def main() -> None:
         triton_linear.PROGRAMS = programs
         q, k, v = (torch.ones(2, 65, 2, width, dtype=dtype) for width in (c, c, m))
         given = [x.requires_grad_() for x in (q, k, v)]
-        outputs, _ = triton_linear.triton_linear(*given, eps=1e-6, elu=True)
+        outputs, _ = triton_linear.triton_linear(*given, eps=1e-6, phi=Elu(c))
         outputs.sum().backward()
         state = LinearState(torch.zeros(2, 2, c, m), torch.zeros(2, 2, c))
         one = (x.detach()[:, 0] for x in given)
-        triton_step.triton_step(*one, state, eps=1e-6, elu=True)
+        triton_step.triton_step(*one, state, eps=1e-6, phi=Elu(c))
     json.dump(compiled, sys.stdout)
 
 

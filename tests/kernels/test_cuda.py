@@ -33,19 +33,19 @@ def emulated(tmp_path_factory) -> ctypes.CDLL:
 def cuda(emulated, monkeypatch):
     monkeypatch.setattr(module, "compiled", lambda source: emulated)
     monkeypatch.setattr(module, "unavailable", lambda device, dtype: None)
-    monkeypatch.setattr(module, "_stream", lambda device: ctypes.c_void_p())
-    return module.cuda
+    monkeypatch.setattr(module, "_stream", lambda device: 0)
+    return module.cuda_linear
 
 
-@pytest.mark.parametrize("elu", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(
     ("t", "c", "m"), [(1, 16, 16), (32, 5, 17), (33, 32, 32), (65, 40, 8), (17, 100, 130)]
 )
-def test_it_reproduces_parallel(cuda, t, c, m, elu):
+def test_it_reproduces_parallel(cuda, t, c, m, fused):
     """At odd lengths and widths, from a state, with all gradients."""
     given = inputs(t, c, m, device="cpu")
     phi = Elu(c)
-    found = results(cuda, given, elu=elu, phi=None if elu else phi)
+    found = results(cuda, given, phi=phi if fused else phi.forward)
     expected = results(parallel, exactly(given), phi=phi)
     assert max(errors(found, expected)) < 2e-6
 
@@ -53,7 +53,7 @@ def test_it_reproduces_parallel(cuda, t, c, m, elu):
 def test_the_widest_head_and_half_a_vector(cuda):
     for c, m in ((256, 3), (2, 256)):
         given = inputs(19, c, m, b=1, device="cpu")
-        found = results(cuda, given, elu=True)
+        found = results(cuda, given, phi=Elu(c))
         assert max(errors(found, results(parallel, exactly(given), phi=Elu(c)))) < 2e-6
 
 
@@ -61,24 +61,23 @@ def test_the_widest_head_and_half_a_vector(cuda):
 def test_half_precision_is_summed_in_float32(cuda, dtype):
     given = inputs(67, 32, 32, dtype=dtype, device="cpu")
     expected = results(parallel, exactly(given), phi=Elu(32))
-    for fused in (True, False):  # features come in float32 beside values of 16 bits
-        phi = None if fused else lambda x: Elu(32)(x.float())
-        found = results(cuda, given, elu=fused, phi=phi)
+    for phi in (Elu(32), Elu(32).forward):  # not fused, features are float32 beside the values
+        found = results(cuda, given, phi=phi)
         assert [x.dtype for x in found[:3]] == [dtype, torch.float32, torch.float32]
         assert max(errors(found, expected)) < 2 * torch.finfo(dtype).eps
 
 
 def test_queries_keys_and_values_may_lie_in_one_tensor(cuda):
     views = torch.randn(2, 21, 3, 2, 16).unbind(2)
-    expected = cuda(*(x.contiguous() for x in views), eps=EPS, elu=True)
-    torch.testing.assert_close(cuda(*views, eps=EPS, elu=True), expected)
+    expected = cuda(*(x.contiguous() for x in views), eps=EPS, phi=Elu(16))
+    torch.testing.assert_close(cuda(*views, eps=EPS, phi=Elu(16)), expected)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_no_number_stays_none(cuda, bad):
     q, k, v, *_ = inputs(5, 8, 8, device="cpu")
     k.data[:, 2] = bad
-    outputs, _ = cuda(q, k, v, eps=EPS, elu=True)
+    outputs, _ = cuda(q, k, v, eps=EPS, phi=Elu(8))
     assert outputs[:, :2].isfinite().all()
     assert not outputs[:, 2:].isfinite().any()
 
@@ -94,9 +93,9 @@ def test_it_is_an_operator_to_torch(cuda):
 def test_what_cannot_run_is_refused(raises_one_line):
     q, k, v, *_ = inputs(5, 16, 16, device="cpu")
     with raises_one_line("kernel=cuda", "cpu", "kernel=auto"):
-        module.cuda(q, k, v, eps=EPS)
+        module.cuda_linear(q, k, v, eps=EPS)
     with raises_one_line("kernel=cuda", "256", "300", "kernel=auto"):
-        module.cuda(*inputs(5, 300, 16, device="cpu")[:3], eps=EPS)
+        module.cuda_linear(*inputs(5, 300, 16, device="cpu")[:3], eps=EPS)
     assert module.unavailable(torch.device("cuda"), torch.float64) == "it has no float64"
 
 

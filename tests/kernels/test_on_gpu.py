@@ -39,7 +39,7 @@ def kernel(request):
 @pytest.mark.parametrize(("b", "t", "c"), [(4, 3072, 32), (1, 2**14 + 1, 64), (1, 1000, 256)])
 def test_it_reproduces_parallel_at_full_size(kernel, b, t, c, dtype):
     given = inputs(t, c, c, b=b, h=4, dtype=dtype)
-    found = results(kernels.KERNELS[kernel].run, given, elu=True)
+    found = results(kernels.KERNELS[kernel].run, given, phi=Elu(c))
     # Exact, and linear in memory: in float64 on the processor.
     exact = [x.detach().double().cpu().requires_grad_() for x in given]
     expected = [x.to(DEVICE) for x in results(chunkwise, exact, phi=Elu(c))]
@@ -52,12 +52,12 @@ def test_odd_lengths_and_widths(kernel, c):
     given = inputs(131, c, 40)
     exact = [x.detach().double().requires_grad_() for x in given]
     expected = results(parallel, exact, phi=Elu(c))
-    assert max(errors(results(kernels.KERNELS[kernel].run, given, elu=True), expected)) < 1e-5
+    assert max(errors(results(kernels.KERNELS[kernel].run, given, phi=Elu(c)), expected)) < 1e-5
 
 
 def test_the_same_input_gives_the_same_bits(kernel):
     given = inputs(777, 32, 32, dtype=torch.bfloat16)
-    first, second = (results(kernels.KERNELS[kernel].run, given, elu=True) for _ in range(2))
+    first, second = (results(kernels.KERNELS[kernel].run, given, phi=Elu(32)) for _ in range(2))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 

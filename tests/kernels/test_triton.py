@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
@@ -24,16 +25,16 @@ from linear_transformers.kernels.triton_step import triton_step
 SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
 
 
-@pytest.mark.parametrize("elu", [True, False])
+@pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize(
     ("t", "c", "m"),
     [(1, 16, 16), (CHUNK, 5, 17), (CHUNK + 1, 32, 32), (3 * CHUNK - 1, 16, 8), (70, 70, 130)],
 )
-def test_it_reproduces_parallel(t, c, m, elu):
+def test_it_reproduces_parallel(t, c, m, fused):
     """At odd lengths and widths, from a state, with all gradients."""
     given = inputs(t, c, m)
     phi = Elu(c)
-    found = results(triton_linear, given, elu=elu, phi=None if elu else phi)
+    found = results(triton_linear, given, phi=phi if fused else phi.forward)
     expected = results(parallel, exactly(given), phi=phi)
     assert max(errors(found, expected)) < 2e-6
 
@@ -43,14 +44,14 @@ def test_segments_do_not_change_what_it_computes(monkeypatch, programs):
     """One, two and three of them, for four heads; the last of three is shorter."""
     monkeypatch.setattr(triton_linear_module, "PROGRAMS", programs)
     given = inputs(4 * CHUNK + 3, 20, 16)
-    found = results(triton_linear, given, elu=True)
+    found = results(triton_linear, given, phi=Elu(20))
     expected = results(parallel, exactly(given), phi=Elu(20))
     assert max(errors(found, expected)) < 2e-6
 
 
 def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
     given = inputs(40, 256, 200, b=1)
-    found = results(triton_linear, given, elu=True)
+    found = results(triton_linear, given, phi=Elu(256))
     assert max(errors(found, results(parallel, exactly(given), phi=Elu(256)))) < 2e-6
     with raises_one_line("kernel=triton", "256", "257", "kernel=auto"):
         triton_linear(*inputs(3, 257, 8)[:3], eps=EPS)
@@ -59,7 +60,7 @@ def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_summed_in_float32(dtype):
     given = inputs(2 * CHUNK + 3, 32, 32, dtype=dtype)
-    found = results(triton_linear, given, elu=True)
+    found = results(triton_linear, given, phi=Elu(32))
     expected = results(parallel, exactly(given), phi=Elu(32))
     assert [x.dtype for x in found[:3]] == [dtype, torch.float32, torch.float32]
     assert max(errors(found, expected)) < 2 * torch.finfo(dtype).eps
@@ -69,12 +70,13 @@ def test_queries_keys_and_values_may_lie_in_one_tensor():
     packed = torch.randn(2, 21, 3, 2, 16, device=DEVICE)
     views = packed.unbind(2)
     assert not views[0].is_contiguous()
-    found, end = triton_linear(*views, eps=EPS, elu=True)
-    expected, exact_end = triton_linear(*(x.contiguous() for x in views), eps=EPS, elu=True)
+    run = partial(triton_linear, eps=EPS, phi=Elu(16))
+    found, end = run(*views)
+    expected, exact_end = run(*(x.contiguous() for x in views))
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(end, exact_end)
     turned = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in views]  # gaps in a row
-    torch.testing.assert_close(triton_linear(*turned, eps=EPS, elu=True)[0], expected)
+    torch.testing.assert_close(run(*turned)[0], expected)
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's numpy
@@ -82,7 +84,7 @@ def test_queries_keys_and_values_may_lie_in_one_tensor():
 def test_what_is_no_number_stays_none(bad):
     q, k, v = (x.float().to(DEVICE) for x in random_qkv(5))
     k[:, 2] = bad
-    outputs, _ = triton_linear(q, k, v, eps=EPS, elu=True)
+    outputs, _ = triton_linear(q, k, v, eps=EPS, phi=Elu(8))
     assert outputs[:, :2].isfinite().all()
     assert not outputs[:, 2:].isfinite().any()
 
@@ -133,7 +135,7 @@ def test_its_step_is_the_step_in_place(c, m, dtype):
     for _ in range(4):
         q, k, v = (torch.randn(3, 2, width, device=DEVICE).to(dtype) for width in (c, c, m))
         packed = torch.stack([q, k], dim=1)
-        output = triton_step(*packed.unbind(1), v, state, eps=EPS, elu=True)
+        output, state = triton_step(*packed.unbind(1), v, state, eps=EPS, phi=phi)
         features = (phi(x.double()) for x in (q, k))
         expected, expected_state = step(*features, v.double(), expected_state, eps=EPS)
         assert output.dtype == dtype
@@ -144,11 +146,12 @@ def test_its_step_is_the_step_in_place(c, m, dtype):
 
 
 def test_its_step_takes_features_of_any_map():
-    q, k, v = (torch.rand(3, 2, 8, device=DEVICE) for _ in range(3))
+    q, k, v = (torch.randn(3, 2, 8, device=DEVICE) for _ in range(3))
     state = empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
-    expected, expected_state = step(q, k, v, state, eps=EPS)
-    torch.testing.assert_close(triton_step(q, k, v, state, eps=EPS), expected)
-    torch.testing.assert_close(state, expected_state)
+    expected = step(q.exp(), k.exp(), v, state, eps=EPS)
+    found = triton_step(q, k, v, state, eps=EPS, phi=torch.exp)
+    torch.testing.assert_close(found, expected)
+    assert found[1] is state
 
 
 def test_its_step_is_an_operator_to_torch():

@@ -45,7 +45,7 @@ def completions(decoder, distribution, values, known, **options):
 
 @pytest.mark.parametrize("kernel", ["auto", "chunkwise", "parallel"])
 def test_it_goes_on_from_what_any_kernel_read(kernel):
-    model = linear(attention=partial(LinearAttention, feature_map=Elu, kernel=kernel, chunk_size=2))
+    model = linear(attention=partial(LinearAttention, feature_map=Elu, kernel=kernel))
     values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
     assert largest_step_difference(model, values, GraphedDecoder(model)) < 1e-5
 

@@ -24,6 +24,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "call.h"
 #include "cpp_vectors.h"
 
 namespace {
@@ -126,82 +127,65 @@ inline void features_backward(const T* __restrict x, const T* __restrict phi,
   }
 }
 
-}  // namespace
-
-struct Sizes {
-  int64_t batch, length, heads, features, values;
-};
-
-// Queries, keys or values, [b, t, h, c or m]: without gaps in a head, as far apart as it may be
-// between heads, positions and sequences. They come out of one product side by side.
-struct View {
-  const void* data;
-  int64_t batch, position, head;
-
-  template <typename T>
-  const T* at(int64_t b, int64_t t, int64_t h) const {
-    return static_cast<const T*>(data) + b * batch + t * position + h * head;
-  }
-};
-
-// Everything else is without gaps: outputs and gradients [b, t, h, c or m], sums of weights
-// [b, t, h], states [b, h, c, m] and [b, h, c].
-namespace {
+template <typename T>
+inline const T* head_of(const View& x, int64_t b, int64_t t, int64_t h) {
+  return static_cast<const T*>(x.data) + b * x.batch + t * x.position + h * x.head;
+}
 
 // Call work(sequence, first head, heads) for all heads of all sequences, on all threads.
-template <typename Work>
-void for_all(const Sizes& n, const Work& work) {
+template <typename T, typename Work>
+void for_all(const Call<T>& call, const Work& work) {
   const int64_t threads = at::get_num_threads();
   int64_t groups = 1;  // of heads: as few as give every thread as much to do
-  while (groups < n.heads && (n.heads % groups || (n.batch * groups % threads &&
-                                                   n.batch * groups < 4 * threads)))
+  while (groups < call.heads && (call.heads % groups || (call.batch * groups % threads &&
+                                                         call.batch * groups < 4 * threads)))
     ++groups;
-  const int64_t heads = n.heads / groups;
-  at::parallel_for(0, n.batch * groups, 1, [&](int64_t begin, int64_t end) {
+  const int64_t heads = call.heads / groups;
+  at::parallel_for(0, call.batch * groups, 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) work(i / groups, i % groups * heads, heads);
   });
 }
 
 template <typename T>
-void forward(const Sizes& n, const View& q, const View& k, const View& v, const T* kv_sum,
-             const T* k_sum, T* out, T* weight, T* kv_sum_after, T* k_sum_after, T eps, bool elu) {
-  const int64_t C = n.features, M = n.values;
-  for_all(n, [&](int64_t b, int64_t first, int64_t heads) {
+void forward(const Call<T>& call) {
+  const int64_t C = call.features, M = call.values;
+  const T eps = static_cast<T>(call.eps);
+  for_all(call, [&](int64_t b, int64_t first, int64_t heads) {
     // Of each head, the rows of a block; and its state.
     Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C);
     Rows<T> value(heads * kBlock, M), sum(heads * kBlock, M);
     Rows<T> states(heads * C, M), weights(heads, C);
-    const int64_t begin = b * n.heads + first;  // of these heads, among all states
+    const int64_t begin = b * call.heads + first;  // of these heads, among all states
     for (int64_t x = 0; x < heads * C; ++x)
-      copy(kv_sum + (begin * C + x) * M, states[x], M);
+      copy(call.kv_sum + (begin * C + x) * M, states[x], M);
     for (int64_t h = 0; h < heads; ++h)
-      copy(k_sum + (begin + h) * C, weights[h], C);
-    for (int64_t t = 0; t < n.length; t += kBlock) {
-      const int64_t count = std::min(kBlock, n.length - t);
+      copy(call.k_sum + (begin + h) * C, weights[h], C);
+    for (int64_t t = 0; t < call.length; t += kBlock) {
+      const int64_t count = std::min(kBlock, call.length - t);
       for (int64_t i = 0; i < count; ++i)
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t row = h * kBlock + i;
-          features(q.at<T>(b, t + i, first + h), phi_q[row], C, elu);
-          features(k.at<T>(b, t + i, first + h), phi_k[row], C, elu);
-          copy(v.at<T>(b, t + i, first + h), value[row], M);
+          features(head_of<T>(call.q, b, t + i, first + h), phi_q[row], C, call.elu);
+          features(head_of<T>(call.k, b, t + i, first + h), phi_k[row], C, call.elu);
+          copy(head_of<T>(call.v, b, t + i, first + h), value[row], M);
         }
       for (int64_t h = 0; h < heads; ++h)
         scan(phi_q, phi_k, value, sum, states, h * C, h * kBlock, count, C, M);
       for (int64_t i = 0; i < count; ++i)
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t row = h * kBlock + i;
-          const int64_t place = (b * n.length + t + i) * n.heads + first + h;
+          const int64_t place = (b * call.length + t + i) * call.heads + first + h;
           for (int64_t x = 0; x < C; ++x) weights[h][x] += phi_k[row][x];
           const T total = dot(phi_q[row], weights[h], C) + eps;
           const T share = 1 / total;
-          weight[place] = total;
-          for (int64_t y = 0; y < M; ++y) out[place * M + y] = sum[row][y] * share;
+          call.weight[place] = total;
+          for (int64_t y = 0; y < M; ++y) call.out[place * M + y] = sum[row][y] * share;
         }
     }
     for (int64_t x = 0; x < heads * C; ++x)
-      copy(states[x], kv_sum_after + (begin * C + x) * M, M);
+      copy(states[x], call.kv_sum_after + (begin * C + x) * M, M);
     for (int64_t h = 0; h < heads; ++h)
-      copy(weights[h], k_sum_after + (begin + h) * C, C);
+      copy(weights[h], call.k_sum_after + (begin + h) * C, C);
   });
 }
 
@@ -218,26 +202,23 @@ inline void gradients_of_sums(const T* __restrict d_out, const T* __restrict out
 }
 
 template <typename T>
-void backward(const Sizes& n, const View& q, const View& k, const View& v, const T* kv_sum,
-              const T* k_sum, const T* out, const T* weight, const T* d_out,
-              const T* d_kv_sum_after, const T* d_k_sum_after, T* d_q, T* d_k, T* d_v, T* d_kv_sum,
-              T* d_k_sum, bool elu) {
-  const int64_t C = n.features, M = n.values;
-  for_all(n, [&](int64_t b, int64_t first, int64_t heads) {
+void backward(const Call<T>& call) {
+  const int64_t C = call.features, M = call.values;
+  for_all(call, [&](int64_t b, int64_t first, int64_t heads) {
     Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C), d_phi(heads * kBlock, C);
     Rows<T> g(heads * kBlock, M + 1), value(heads * kBlock, M + 1), d_value(heads * kBlock, M);
     // States as they are, and turned, with the sum of weights below: a column of values a row.
     Rows<T> states(heads * C, M), turned(heads * (M + 1), C);
-    const int64_t begin = b * n.heads + first;  // of these heads, among all states
+    const int64_t begin = b * call.heads + first;  // of these heads, among all states
     const auto place_of = [&](int64_t t, int64_t h) {
-      return (b * n.length + t) * n.heads + first + h;
+      return (b * call.length + t) * call.heads + first + h;
     };
     const auto load = [&](int64_t row, int64_t t, int64_t h) {
       const int64_t place = place_of(t, h);
-      features(q.at<T>(b, t, first + h), phi_q[row], C, elu);
-      features(k.at<T>(b, t, first + h), phi_k[row], C, elu);
-      gradients_of_sums(d_out + place * M, out + place * M, weight[place],
-                        v.at<T>(b, t, first + h), g[row], value[row], M);
+      features(head_of<T>(call.q, b, t, first + h), phi_q[row], C, call.elu);
+      features(head_of<T>(call.k, b, t, first + h), phi_k[row], C, call.elu);
+      gradients_of_sums(call.d_out + place * M, call.out + place * M, call.weight[place],
+                        head_of<T>(call.v, b, t, first + h), g[row], value[row], M);
     };
     const auto turn = [&](const T* sums, const T* totals) {
       for (int64_t h = 0; h < heads; ++h)
@@ -248,9 +229,9 @@ void backward(const Sizes& n, const View& q, const View& k, const View& v, const
         }
     };
 
-    turn(kv_sum, k_sum);
-    for (int64_t t = 0; t < n.length; t += kBlock) {
-      const int64_t count = std::min(kBlock, n.length - t);
+    turn(call.kv_sum, call.k_sum);
+    for (int64_t t = 0; t < call.length; t += kBlock) {
+      const int64_t count = std::min(kBlock, call.length - t);
       for (int64_t i = 0; i < count; ++i)
         for (int64_t h = 0; h < heads; ++h) load(h * kBlock + i, t + i, h);
       for (int64_t h = 0; h < heads; ++h)
@@ -258,15 +239,15 @@ void backward(const Sizes& n, const View& q, const View& k, const View& v, const
       for (int64_t i = 0; i < count; ++i)
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t row = h * kBlock + i;
-          features_backward(q.at<T>(b, t + i, first + h), phi_q[row], d_phi[row],
-                            d_q + place_of(t + i, h) * C, C, elu);
+          features_backward(head_of<T>(call.q, b, t + i, first + h), phi_q[row], d_phi[row],
+                            call.d_q + place_of(t + i, h) * C, C, call.elu);
         }
     }
 
-    turn(d_kv_sum_after, d_k_sum_after);
+    turn(call.d_kv_sum_after, call.d_k_sum_after);
     for (int64_t x = 0; x < heads * C; ++x)
-      copy(d_kv_sum_after + (begin * C + x) * M, states[x], M);
-    for (int64_t t = n.length - 1; t >= 0; t -= kBlock) {
+      copy(call.d_kv_sum_after + (begin * C + x) * M, states[x], M);
+    for (int64_t t = call.length - 1; t >= 0; t -= kBlock) {
       const int64_t count = std::min(kBlock, t + 1);
       for (int64_t i = 0; i < count; ++i)
         for (int64_t h = 0; h < heads; ++h) load(h * kBlock + i, t - i, h);
@@ -277,36 +258,25 @@ void backward(const Sizes& n, const View& q, const View& k, const View& v, const
       for (int64_t i = 0; i < count; ++i)
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t row = h * kBlock + i, place = place_of(t - i, h);
-          features_backward(k.at<T>(b, t - i, first + h), phi_k[row], d_phi[row], d_k + place * C,
-                            C, elu);
-          copy(d_value[row], d_v + place * M, M);
+          features_backward(head_of<T>(call.k, b, t - i, first + h), phi_k[row], d_phi[row],
+                            call.d_k + place * C, C, call.elu);
+          copy(d_value[row], call.d_v + place * M, M);
         }
     }
     for (int64_t h = 0; h < heads; ++h)
       for (int64_t x = 0; x < C; ++x) {
         for (int64_t y = 0; y < M; ++y)
-          d_kv_sum[((begin + h) * C + x) * M + y] = turned[h * (M + 1) + y][x];
-        d_k_sum[(begin + h) * C + x] = turned[h * (M + 1) + M][x];
+          call.d_kv_sum[((begin + h) * C + x) * M + y] = turned[h * (M + 1) + y][x];
+        call.d_k_sum[(begin + h) * C + x] = turned[h * (M + 1) + M][x];
       }
   });
 }
 
 }  // namespace
 
-#define DEFINE(T, NAME)                                                                          \
-  extern "C" void forward_##NAME(Sizes n, View q, View k, View v, const T* kv_sum,               \
-                                 const T* k_sum, T* out, T* weight, T* kv_sum_after,             \
-                                 T* k_sum_after, double eps, bool elu) {                         \
-    forward<T>(n, q, k, v, kv_sum, k_sum, out, weight, kv_sum_after, k_sum_after,                \
-               static_cast<T>(eps), elu);                                                        \
-  }                                                                                              \
-  extern "C" void backward_##NAME(Sizes n, View q, View k, View v, const T* kv_sum,              \
-                                  const T* k_sum, const T* out, const T* weight, const T* d_out, \
-                                  const T* d_kv_sum_after, const T* d_k_sum_after, T* d_q,       \
-                                  T* d_k, T* d_v, T* d_kv_sum, T* d_k_sum, bool elu) {           \
-    backward<T>(n, q, k, v, kv_sum, k_sum, out, weight, d_out, d_kv_sum_after, d_k_sum_after,    \
-                d_q, d_k, d_v, d_kv_sum, d_k_sum, elu);                                          \
-  }
+#define DEFINE(T, NAME)                                                   \
+  extern "C" void forward_##NAME(const Call<T>* call) { forward(*call); } \
+  extern "C" void backward_##NAME(const Call<T>* call) { backward(*call); }
 
 DEFINE(float, float32)
 DEFINE(double, float64)

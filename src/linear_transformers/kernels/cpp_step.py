@@ -1,8 +1,7 @@
 """One position of a whole stack with linear attention in C++ for CPUs: `cpp_step.cpp`.
 
-The step that `models` define, in one call, with weights packed in the order in which they are
-read. What is packed in bfloat16 or int8 is rounded, and nothing else is: arithmetic and states are
-float32.
+The step of a model in one call, with elu + 1 fused and weights packed in the order in which they
+are read. Weights packed in bfloat16 or int8 are rounded; arithmetic and states are float32.
 """
 
 import ctypes
@@ -48,7 +47,7 @@ class StepBlock(NamedTuple):
 
 
 class StepOptions(NamedTuple):
-    """What the blocks of a stack have in common."""
+    """The options that the blocks of a stack have in common."""
 
     num_heads: int
     pre_norm: bool
@@ -59,16 +58,16 @@ class StepOptions(NamedTuple):
 
 
 def unavailable() -> str | None:
-    """Why the step cannot run here; None where it can. Compiles it, at the first call ever."""
+    """Return why the step cannot run here, or None. The first call ever compiles it."""
     library = compiled(SOURCE)
     return library if isinstance(library, str) else None
 
 
 def rounded(weight: Float[Tensor, "outputs inputs"], precision: str) -> Tensor:
-    """The weights that are left when these are packed in a precision: one of `FORMATS`.
+    """Return the weights as they are rounded when packed in a precision: one of `FORMATS`.
 
-    bfloat16 keeps 8 bits of each; int8 255 levels, between the largest of an output's weights
-    and its negative.
+    bfloat16 keeps 8 bits of each; int8 keeps 255 levels, between the largest of an output's
+    weights and its negative.
     """
     if precision == "int8":
         levels, scale = _levels(weight)
@@ -80,11 +79,11 @@ class PackedStack:
     """The weights of a stack and of its head, as a step reads them.
 
     Args:
-        blocks: In the order in which they run.
-        norm: The last one.
-        head: To parameters; always in float32.
+        blocks: The blocks, in the order in which they run.
+        norm: The last norm.
+        head: The projection to parameters; always in float32.
         options: See `StepOptions`.
-        precision: Of the blocks' matrices: one of `FORMATS`.
+        precision: The precision of the blocks' matrices: one of `FORMATS`.
 
     Raises:
         ValueError: The step cannot be compiled here.
@@ -127,11 +126,11 @@ class PackedStack:
         )  # fmt: skip
 
     def step(self, x: Float[Tensor, "b e"], states: Sequence[LinearState]) -> Float[Tensor, "b p"]:
-        """One position of each sequence: its parameters. The states are changed in place.
+        """Return the parameters of one position of each sequence, changing the states in place.
 
         Args:
-            x: Vectors with positions, float32.
-            states: Of each layer, dense, float32.
+            x: The vectors with positions, float32.
+            states: The states of the layers, dense, float32.
         """
         stack, threads = self._stack, torch.get_num_threads()
         stack.batch, stack.threads = len(x), threads
@@ -150,7 +149,7 @@ class PackedStack:
         return out[:, : stack.head.outputs]
 
     def _matrix(self, affine: Affine, precision: str, factor: Tensor | None = None) -> "_Matrix":
-        """Weights by panels of outputs, and what their sums are multiplied by."""
+        """Pack weights by panels of outputs, with the factors of their sums."""
         outputs, inputs = affine.weight.shape
         weight, scale, bias = affine.weight.detach(), factor, affine.bias.detach().float()
         if factor is not None:
@@ -178,7 +177,7 @@ class PackedStack:
 
 
 def _levels(weight: Tensor) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, " outputs"]]:
-    """Whole numbers, and what those of each output are multiplied by."""
+    """Return weights as whole numbers, and the factor of each output."""
     scale = weight.detach().float().abs().amax(1) / INT8_MAX
     scale = scale.masked_fill(scale == 0, 1.0)
     return (weight / scale.unsqueeze(-1)).round().to(torch.int8), scale

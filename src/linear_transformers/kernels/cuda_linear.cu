@@ -20,24 +20,12 @@
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
-#include <cstdint>
+#include "call.h"
 
 #ifndef LAUNCH
 #define LAUNCH(kernel, blocks, threads, stream, ...) \
   kernel<<<blocks, threads, 0, stream>>>(__VA_ARGS__)
 #endif
-
-struct Sizes {
-  int64_t batch, length, heads, features, values;
-};
-
-// Queries, keys or values, [b, t, h, c or m]: without gaps in a head. Everything else is without
-// gaps at all: outputs and gradients [b, t, h, c or m], sums of weights [b, t, h], states
-// [b, h, c, m] and [b, h, c].
-struct View {
-  const void* data;
-  int64_t batch, position, head;
-};
 
 namespace {
 
@@ -67,22 +55,22 @@ __device__ float through_phi(float gradient, float x, bool elu) {
   return elu && x <= 0 ? gradient * expf(x) : gradient;
 }
 
-// What every problem knows: the inputs, and where numbers of a position and of a head are.
+// What every problem knows: the call, and where numbers of a position and of a head are.
 template <typename T>
-struct Problem {
-  Sizes n;
-  View q, k, v;
-  bool elu;
-
+struct Problem : Call<T, float> {
   __device__ int64_t position(const Place& p) const {
-    return (p.batch * n.length + p.position) * n.heads + p.head;
+    return (p.batch * this->length + p.position) * this->heads + p.head;
   }
-  __device__ int64_t head(const Place& p) const { return p.batch * n.heads + p.head; }
-  __device__ float query(const Place& p, int x) const { return phi(at<T>(q, p, x), elu); }
-  __device__ float key(const Place& p, int x) const { return phi(at<T>(k, p, x), elu); }
-  __device__ float value(const Place& p, int y) const { return at<T>(v, p, y); }
+  __device__ int64_t head(const Place& p) const { return p.batch * this->heads + p.head; }
+  __device__ float query(const Place& p, int x) const {
+    return phi(at<T>(this->q, p, x), this->elu);
+  }
+  __device__ float key(const Place& p, int x) const {
+    return phi(at<T>(this->k, p, x), this->elu);
+  }
+  __device__ float value(const Place& p, int y) const { return at<T>(this->v, p, y); }
   __device__ int64_t in_state(const Place& p, int x, int y) const {
-    return (head(p) * n.features + x) * n.values + y;
+    return (head(p) * this->features + x) * this->values + y;
   }
 };
 
@@ -92,36 +80,33 @@ struct Problem {
 template <typename T>
 struct Outputs : Problem<T> {
   static constexpr bool kTotal = true, kBelow = false, kFromTheEnd = false;
-  const float *kv_sum, *k_sum;
-  T* out;
-  float *weight, *kv_sum_after, *k_sum_after;
-  float eps;
+  float epsilon;  // eps, in the type of the sums
 
-  __device__ int height() const { return this->n.features; }
-  __device__ int width() const { return this->n.values; }
+  __device__ int height() const { return this->features; }
+  __device__ int width() const { return this->values; }
   __device__ float a(const Place& p, int x) const { return this->query(p, x); }
   __device__ float b(const Place& p, int x) const { return this->key(p, x); }
   __device__ float c(const Place& p, int y) const { return this->value(p, y); }
   __device__ float a_below(const Place& p) const { return 0; }
   __device__ float b_below(const Place& p) const { return 0; }
   __device__ float start(const Place& p, int x, int y) const {
-    return kv_sum[this->in_state(p, x, y)];
+    return this->kv_sum[this->in_state(p, x, y)];
   }
   __device__ float start_below(const Place& p, int y) const { return 0; }
   __device__ float start_total(const Place& p, int x) const {
-    return k_sum[this->head(p) * this->n.features + x];
+    return this->k_sum[this->head(p) * this->features + x];
   }
   __device__ void end(const Place& p, int x, int y, float sum) const {
-    kv_sum_after[this->in_state(p, x, y)] = sum;
+    this->kv_sum_after[this->in_state(p, x, y)] = sum;
   }
   __device__ void end_below(const Place& p, int y, float sum) const {}
   __device__ void end_total(const Place& p, int x, float sum) const {
-    k_sum_after[this->head(p) * this->n.features + x] = sum;
+    this->k_sum_after[this->head(p) * this->features + x] = sum;
   }
   __device__ void result(const Place& p, int y, float sum, float total) const {
     const int64_t position = this->position(p);
-    if (y == 0) weight[position] = total + eps;
-    out[position * this->n.values + y] = static_cast<T>(sum / (total + eps));
+    if (y == 0) this->weight[position] = total + epsilon;
+    this->out[position * this->values + y] = static_cast<T>(sum / (total + epsilon));
   }
 };
 
@@ -129,12 +114,10 @@ struct Outputs : Problem<T> {
 template <typename T>
 struct Gradient : Problem<T> {
   static constexpr bool kTotal = false;
-  const T* d_out;
-  const float *weight, *h;
 
   __device__ float g(const Place& p, int y) const {
     const int64_t position = this->position(p);
-    return static_cast<float>(d_out[position * this->n.values + y]) / weight[position];
+    return static_cast<float>(this->d_out[position * this->values + y]) / this->weight[position];
   }
   __device__ float start_total(const Place& p, int x) const { return 0; }
   __device__ void end_total(const Place& p, int x, float sum) const {}
@@ -144,12 +127,9 @@ struct Gradient : Problem<T> {
 template <typename T, bool KEYS>
 struct FeatureGradient : Gradient<T> {
   static constexpr bool kBelow = true, kFromTheEnd = KEYS;
-  const float *kv_start, *k_start;  // the state before, or its gradient after
-  T* result_;
-  float *kv_end, *k_end;  // of keys: the gradient of the state before
 
-  __device__ int height() const { return this->n.values; }
-  __device__ int width() const { return this->n.features; }
+  __device__ int height() const { return this->values; }
+  __device__ int width() const { return this->features; }
   __device__ float a(const Place& p, int x) const {
     return KEYS ? this->value(p, x) : this->g(p, x);
   }
@@ -162,20 +142,20 @@ struct FeatureGradient : Gradient<T> {
   __device__ float a_below(const Place& p) const { return KEYS ? 1 : this->h[this->position(p)]; }
   __device__ float b_below(const Place& p) const { return KEYS ? this->h[this->position(p)] : 1; }
   __device__ float start(const Place& p, int x, int y) const {
-    return kv_start[this->in_state(p, y, x)];
+    return (KEYS ? this->d_kv_sum_after : this->kv_sum)[this->in_state(p, y, x)];
   }
   __device__ float start_below(const Place& p, int y) const {
-    return k_start[this->head(p) * this->n.features + y];
+    return (KEYS ? this->d_k_sum_after : this->k_sum)[this->head(p) * this->features + y];
   }
   __device__ void end(const Place& p, int x, int y, float sum) const {
-    if (KEYS) kv_end[this->in_state(p, y, x)] = sum;
+    if (KEYS) this->d_kv_sum[this->in_state(p, y, x)] = sum;
   }
   __device__ void end_below(const Place& p, int y, float sum) const {
-    if (KEYS) k_end[this->head(p) * this->n.features + y] = sum;
+    if (KEYS) this->d_k_sum[this->head(p) * this->features + y] = sum;
   }
   __device__ void result(const Place& p, int y, float sum, float total) const {
     const float x = at<T>(KEYS ? this->k : this->q, p, y);
-    result_[this->position(p) * this->n.features + y] =
+    (KEYS ? this->d_k : this->d_q)[this->position(p) * this->features + y] =
         static_cast<T>(through_phi(sum, x, this->elu));
   }
 };
@@ -183,24 +163,22 @@ struct FeatureGradient : Gradient<T> {
 template <typename T>
 struct ValueGradient : Gradient<T> {
   static constexpr bool kBelow = false, kFromTheEnd = true;
-  const float* d_kv_sum_after;
-  T* d_v;
 
-  __device__ int height() const { return this->n.features; }
-  __device__ int width() const { return this->n.values; }
+  __device__ int height() const { return this->features; }
+  __device__ int width() const { return this->values; }
   __device__ float a(const Place& p, int x) const { return this->key(p, x); }
   __device__ float b(const Place& p, int x) const { return this->query(p, x); }
   __device__ float c(const Place& p, int y) const { return this->g(p, y); }
   __device__ float a_below(const Place& p) const { return 0; }
   __device__ float b_below(const Place& p) const { return 0; }
   __device__ float start(const Place& p, int x, int y) const {
-    return d_kv_sum_after[this->in_state(p, x, y)];
+    return this->d_kv_sum_after[this->in_state(p, x, y)];
   }
   __device__ float start_below(const Place& p, int y) const { return 0; }
   __device__ void end(const Place& p, int x, int y, float sum) const {}
   __device__ void end_below(const Place& p, int y, float sum) const {}
   __device__ void result(const Place& p, int y, float sum, float total) const {
-    d_v[this->position(p) * this->n.values + y] = static_cast<T>(sum);
+    this->d_v[this->position(p) * this->values + y] = static_cast<T>(sum);
   }
 };
 
@@ -220,9 +198,9 @@ __global__ void scan(P problem) {
   const int first_column = blockIdx.y * kWarps * kColumns, y = first_column + column;
   const bool totals = P::kTotal && column == total_column;
   const bool inside = column < total_column && y < width;
-  const int64_t length = problem.n.length;
-  Place place{static_cast<int64_t>(blockIdx.x) / problem.n.heads, 0,
-              static_cast<int64_t>(blockIdx.x) % problem.n.heads};
+  const int64_t length = problem.length;
+  Place place{static_cast<int64_t>(blockIdx.x) / problem.heads, 0,
+              static_cast<int64_t>(blockIdx.x) % problem.heads};
   const auto row = [&](int r) { return (r / kVector * kShare + share) * kVector + r % kVector; };
 
   float state[ROWS], below = inside && P::kBelow ? problem.start_below(place, y) : 0;
@@ -326,68 +304,46 @@ __global__ void weight_gradients(const T* d_out, const T* out, const float* weig
 }
 
 template <typename P>
-void run(const P& problem, int64_t height, int64_t width, cudaStream_t stream) {
-  if (problem.n.batch == 0) return;  // no blocks are no launch
+void run(const P& problem, int64_t height, int64_t width) {
+  if (problem.batch == 0) return;  // no blocks are no launch
   const int64_t warps = (width + kColumns - 1) / kColumns;
   const int64_t in_block = (warps < kWarps ? warps : kWarps) + (P::kTotal ? 1 : 0);
-  const dim3 blocks(problem.n.batch * problem.n.heads, (warps + kWarps - 1) / kWarps);
+  const dim3 blocks(problem.batch * problem.heads, (warps + kWarps - 1) / kWarps);
   const dim3 threads(in_block * kWarp);
   void (*const kernel)(P) = height <= 16    ? scan<4, P>
                             : height <= 32  ? scan<8, P>
                             : height <= 64  ? scan<16, P>
                             : height <= 128 ? scan<32, P>
                                             : scan<64, P>;
-  LAUNCH(kernel, blocks, threads, stream, problem);
+  LAUNCH(kernel, blocks, threads, static_cast<cudaStream_t>(problem.stream), problem);
 }
 
 template <typename T>
-int forward(const Sizes& n, const View& q, const View& k, const View& v, const float* kv_sum,
-            const float* k_sum, T* out, float* weight, float* kv_sum_after, float* k_sum_after,
-            float eps, bool elu, cudaStream_t stream) {
-  const Problem<T> inputs{n, q, k, v, elu};
-  run(Outputs<T>{inputs, kv_sum, k_sum, out, weight, kv_sum_after, k_sum_after, eps}, n.features,
-      n.values, stream);
+int forward(const Call<T, float>& call) {
+  run(Outputs<T>{{call}, static_cast<float>(call.eps)}, call.features, call.values);
   return cudaGetLastError();
 }
 
 template <typename T>
-int backward(const Sizes& n, const View& q, const View& k, const View& v, const float* kv_sum,
-             const float* k_sum, const T* out, const float* weight, const T* d_out,
-             const float* d_kv_sum_after, const float* d_k_sum_after, T* d_q, T* d_k, T* d_v,
-             float* d_kv_sum, float* d_k_sum, float* h, bool elu, cudaStream_t stream) {
+int backward(const Call<T, float>& call) {
   constexpr int kTogether = 8;  // warps
-  const int64_t positions = n.batch * n.length * n.heads;
+  const int64_t positions = call.batch * call.length * call.heads;
   if (positions)
     LAUNCH(weight_gradients<T>, dim3((positions + kTogether - 1) / kTogether),
-           dim3(kTogether * kWarp), stream, d_out, out, weight, h, positions, n.values);
-  const Gradient<T> given{{n, q, k, v, elu}, d_out, weight, h};
-  run(FeatureGradient<T, false>{given, kv_sum, k_sum, d_q, nullptr, nullptr}, n.values,
-      n.features, stream);
-  run(FeatureGradient<T, true>{given, d_kv_sum_after, d_k_sum_after, d_k, d_kv_sum, d_k_sum},
-      n.values, n.features, stream);
-  run(ValueGradient<T>{given, d_kv_sum_after, d_v}, n.features, n.values, stream);
+           dim3(kTogether * kWarp), static_cast<cudaStream_t>(call.stream), call.d_out, call.out,
+           call.weight, call.h, positions, call.values);
+  const Gradient<T> given{{call}};
+  run(FeatureGradient<T, false>{given}, call.values, call.features);
+  run(FeatureGradient<T, true>{given}, call.values, call.features);
+  run(ValueGradient<T>{given}, call.features, call.values);
   return cudaGetLastError();
 }
 
 }  // namespace
 
-#define DEFINE(T, NAME)                                                                         \
-  extern "C" int forward_##NAME(Sizes n, View q, View k, View v, const float* kv_sum,           \
-                                const float* k_sum, T* out, float* weight, float* kv_sum_after, \
-                                float* k_sum_after, double eps, bool elu, void* stream) {       \
-    return forward<T>(n, q, k, v, kv_sum, k_sum, out, weight, kv_sum_after, k_sum_after,        \
-                      static_cast<float>(eps), elu, static_cast<cudaStream_t>(stream));         \
-  }                                                                                             \
-  extern "C" int backward_##NAME(Sizes n, View q, View k, View v, const float* kv_sum,          \
-                                 const float* k_sum, const T* out, const float* weight,         \
-                                 const T* d_out, const float* d_kv_sum_after,                   \
-                                 const float* d_k_sum_after, T* d_q, T* d_k, T* d_v,            \
-                                 float* d_kv_sum, float* d_k_sum, float* h, bool elu,           \
-                                 void* stream) {                                                \
-    return backward<T>(n, q, k, v, kv_sum, k_sum, out, weight, d_out, d_kv_sum_after,           \
-                       d_k_sum_after, d_q, d_k, d_v, d_kv_sum, d_k_sum, h, elu,                 \
-                       static_cast<cudaStream_t>(stream));                                      \
-  }
+#define DEFINE(T, NAME)                                                                 \
+  extern "C" int forward_##NAME(const Call<T, float>* call) { return forward(*call); } \
+  extern "C" int backward_##NAME(const Call<T, float>* call) { return backward(*call); }
 
 DEFINE(float, float32)
 DEFINE(c10::BFloat16, bfloat16)

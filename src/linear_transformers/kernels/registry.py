@@ -1,4 +1,4 @@
-"""What can compute causal linear attention, where, and what does if nothing is asked for."""
+"""The kernels of causal linear attention: which there are, where each can run, which is fastest."""
 
 from collections.abc import Callable
 from functools import cache
@@ -6,36 +6,33 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
-from linear_transformers.kernels.cpp_linear import cpp
-from linear_transformers.kernels.cpp_linear import unavailable as no_cpp
-from linear_transformers.kernels.cuda_linear import cuda
-from linear_transformers.kernels.cuda_linear import unavailable as no_cuda
+from linear_transformers.kernels import cpp_linear, cuda_linear
 from linear_transformers.kernels.operator import refuse
-from linear_transformers.ops import peers
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState
 
 
 class Kernel(NamedTuple):
-    """An algorithm over whole sequences.
+    """An implementation of causal linear attention over a whole sequence.
 
     Attributes:
-        run: (q, k, v, *, eps, state) -> (outputs, state after the sequence).
-        unavailable: Why it cannot run on a device with values of some type; None where it can.
-        fuses_elu: Whether `run` takes elu=True: queries and keys are no features yet.
+        run: (q, k, v, *, eps, phi=None, state=None) -> (outputs, state after the sequence), as
+            `parallel` defines it. The kernel fuses phi or applies it.
+        unavailable: (device, dtype of the values) -> why the kernel cannot run, or None.
     """
 
-    run: Callable[..., Any]
-    unavailable: Callable[[torch.device, torch.dtype], str | None]
-    fuses_elu: bool = False
+    run: Callable[..., tuple[Tensor, LinearState]]
+    unavailable: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
 
 
 def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -> str:
-    """The name of the kernel that runs: the one that was asked for, or the fastest for `auto`.
+    """Return the name of the kernel that runs: the one asked for, or the fastest for `auto`.
 
     Raises:
-        ValueError: What was asked for is unknown, or cannot run there.
+        ValueError: The kernel that was asked for is unknown, or cannot run there.
     """
     if name == "auto":
         return _fastest(device, dtype)
@@ -43,6 +40,34 @@ def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) 
         raise ValueError(f"kernel={name} is unknown. Choose one of {['auto', *KERNELS]}.")
     refuse(name, _unavailable(name, device, dtype))
     return name
+
+
+def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why Triton's kernels cannot run on values of a type on a device, or None."""
+    if not _has_triton():
+        return "Triton is not installed"
+    from linear_transformers.kernels.triton_linear import unavailable
+
+    return unavailable(device, dtype)
+
+
+def step_in_place(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
+    """Call `triton_step`."""
+    from linear_transformers.kernels.triton_step import triton_step
+
+    return triton_step(*inputs, **options)
+
+
+def _triton(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
+    # Imported only here: Triton is slow to import, and does not exist for every system.
+    from linear_transformers.kernels.triton_linear import triton_linear
+
+    return triton_linear(*inputs, **options)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
 
 
 @torch.compiler.assume_constant_result
@@ -56,46 +81,12 @@ def _unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | N
     return KERNELS[name].unavailable(device, dtype)
 
 
-def _anywhere(device: torch.device, dtype: torch.dtype) -> None:
-    return None
-
-
-def _triton(*inputs, **options):
-    # Only here: it is slow to import, and does not exist for every system.
-    from linear_transformers.kernels.triton_linear import triton_linear
-
-    return triton_linear(*inputs, **options)
-
-
-def step_in_place(*inputs, **options):
-    """`triton_step`: see there."""
-    from linear_transformers.kernels.triton_step import triton_step
-
-    return triton_step(*inputs, **options)
-
-
-def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why Triton's kernels cannot run on a device, on values of a type; None where they can."""
-    if not _has_triton():
-        return "Triton is not installed"
-    from linear_transformers.kernels.triton_linear import unavailable
-
-    return unavailable(device, dtype)
-
-
-@cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
-
-
 KERNELS = {
-    "parallel": Kernel(parallel, _anywhere),
-    "chunkwise": Kernel(chunkwise, _anywhere),
-    "cpp": Kernel(cpp, no_cpp, fuses_elu=True),
-    "triton": Kernel(_triton, triton_unavailable, fuses_elu=True),
-    "cuda": Kernel(cuda, no_cuda, fuses_elu=True),
-    "fast_transformers": Kernel(peers.fast_transformers, peers.no_fast_transformers),
-    "fla": Kernel(peers.fla, peers.no_fla),
+    "parallel": Kernel(parallel),
+    "chunkwise": Kernel(chunkwise),
+    "cpp": Kernel(cpp_linear.cpp_linear, cpp_linear.unavailable),
+    "triton": Kernel(_triton, triton_unavailable),
+    "cuda": Kernel(cuda_linear.cuda_linear, cuda_linear.unavailable),
 }
-# No kernel for GPUs is one of them before it has run on a GPU, and was measured there.
+# A kernel for GPUs becomes the fastest of them when it has run on one, and was measured there.
 FASTEST = {"cpu": "cpp"}

@@ -29,11 +29,9 @@ from typing import no_type_check  # what Triton compiles must not be wrapped by 
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.kernels.operator import attend, operator, refuse, too_wide
-from linear_transformers.ops.recurrent import LinearState
+from linear_transformers.kernels.operator import operator, refuse, too_wide
 
 WIDEST = 256  # features or values of a head
 CHUNK = 64  # positions; half as many of a wide head, or in float32: registers are few
@@ -45,26 +43,8 @@ INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 OUTPUTS, D_QUERIES, D_KEYS, D_VALUES = (tl.constexpr(i) for i in range(4))
 
 
-def triton_linear(
-    q: Float[Tensor, "b t h c"],
-    k: Float[Tensor, "b t h c"],
-    v: Float[Tensor, "b t h m"],
-    *,
-    eps: float,
-    state: LinearState | None = None,
-    elu: bool = False,
-) -> tuple[Float[Tensor, "b t h m"], LinearState]:
-    """The same function as `parallel`, on CUDA. See `cpp` for what the arguments are.
-
-    Raises:
-        ValueError: The tensors are on another device, in float64, or of heads that are too wide.
-    """
-    refuse("triton", unavailable(v.device, v.dtype) or too_wide(q, v, WIDEST))
-    return attend(_operator, q, k, v, eps=eps, state=state, elu=elu)
-
-
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Why the kernels cannot run; None where they can."""
+    """Return why the kernels cannot run, or None."""
     if dtype == torch.float64:
         return "it has no float64"
     if device.type == "cuda" or INTERPRETED.value:
@@ -75,7 +55,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 @triton.jit
 @no_type_check
 def _place(segments, heads):
-    """Which segment of which sequence and head a program is at; and its number among all."""
+    """Return a program's segment, sequence and head, and its number among all."""
     program = tl.program_id(0).to(tl.int64)
     sequence = program // segments
     return program % segments, sequence // heads, sequence % heads, program
@@ -84,7 +64,7 @@ def _place(segments, heads):
 @triton.jit
 @no_type_check
 def _rows(data, rows, stride, columns, length, width):
-    """Some columns of some positions, in float32; zero where there are none."""
+    """Load some columns of some positions, in float32; zero outside."""
     inside = (rows[:, None] < length) & (columns[None, :] < width)
     tile = tl.load(data + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
     return tile.to(tl.float32)
@@ -107,7 +87,7 @@ def elu_features(x):
 @triton.jit
 @no_type_check
 def _phi(x, rows, columns, length, width, ELU: tl.constexpr):
-    """Features; padding has none."""
+    """Return features; those of padding are zero."""
     if ELU:
         x = elu_features(x)
         x = tl.where((rows[:, None] < length) & (columns[None, :] < width), x, 0.0)
@@ -130,7 +110,7 @@ def _sum_segments(
     C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
     ELU: tl.constexpr, GRADIENT: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """What a segment adds: phi(a)^T c and phi(a); to gradients, phi(a)^T (c/weight), h phi(a)."""
+    """Sum phi(a)^T c and phi(a) over a segment; of gradients, phi(a)^T (c/weight) and h phi(a)."""
     segment, batch, head, place = _place(segments, heads)
     x = tl.program_id(1) * BC + tl.arange(0, BC)
     y = tl.program_id(2) * BM + tl.arange(0, BM)
@@ -159,7 +139,7 @@ def _sum_segments(
 def _run_sums(
     sums, start, end, segments, SIZE: tl.constexpr, BLOCK: tl.constexpr, REVERSED: tl.constexpr
 ):
-    """Put in the place of what each segment adds what is there before it; reversed, after it."""
+    """Replace each segment's sums by the state before it; reversed, after it."""
     sequence = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = i < SIZE
@@ -180,7 +160,7 @@ def _run_sums(
 def _weight_gradients(
     d_out, out, weight, h, positions, M: tl.constexpr, BM: tl.constexpr, L: tl.constexpr
 ):
-    """h: the gradient of each position's sum of weights."""
+    """Compute h, the gradient of each position's sum of weights."""
     rows = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
     y = tl.arange(0, BM)
     d_outputs = _rows(d_out, rows, M, y, positions, M)
@@ -198,7 +178,7 @@ def _scan(
     WANTED: tl.constexpr, ENDS: tl.constexpr, ELU: tl.constexpr, PRODUCT: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The primitive, for one of four results; A, B and the state are HEIGHT high."""
+    """Compute the primitive for one of four results; A, B and the state are HEIGHT high."""
     of_features: tl.constexpr = (WANTED == D_QUERIES) | (WANTED == D_KEYS)  # a gradient
     backwards: tl.constexpr = (WANTED == D_KEYS) | (WANTED == D_VALUES)
     segment, batch, head, place = _place(segments, heads)
@@ -291,6 +271,7 @@ class _Call:
     """The tensors and sizes of one call, and what its programs have in common."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, elu: bool):
+        refuse("triton", unavailable(v.device, v.dtype) or too_wide(q, v, WIDEST))
         self.q, self.k, self.v = q, k, v
         self.batch, self.length, self.heads, self.c = q.shape
         self.m = v.shape[-1]
@@ -313,8 +294,10 @@ class _Call:
         self.counts = self.length, self.heads, self.segments, self.chunks
 
     def starts(self, a, c, weight, h, start, end, *, reverse: bool) -> Sequence[Tensor]:
-        """The state that each segment starts from; `end` is filled with that after the last.
-        Of one segment, what is given; and its end is for `scan` to fill."""
+        """Return the state that each segment starts from, and write that after the last to `end`.
+
+        A single segment starts from the given state, and `scan` writes its end.
+        """
         if self.segments == 1:
             return start
         sums = tuple(x.new_empty(self.sequences, self.segments, *x.shape[2:]) for x in start)
@@ -333,7 +316,7 @@ class _Call:
         return sums
 
     def scan(self, wanted, out, weight, start, end=None, d_out=None, h=None, eps=0.0) -> None:
-        """One of four results; and the state at the end, of one segment."""
+        """Compute one of four results and, of a single segment, the state at the end."""
         of_features = wanted in (D_QUERIES, D_KEYS)
         height, width = reversed(self.padded) if of_features else self.padded
         columns = self.c if of_features else self.m
@@ -373,9 +356,9 @@ def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -
 
 
 def _readable(given: Sequence[Tensor]) -> list[Tensor]:
-    """q, k and v as they lie, if their rows have no gaps; everything else dense."""
+    """Return q, k and v as they lie, if their rows have no gaps, and everything else dense."""
     views = [x if x.stride(-1) == 1 else x.contiguous() for x in given[:3]]
     return views + [x.contiguous() for x in given[3:]]
 
 
-_operator = operator("triton_causal", _forward, _backward)
+triton_linear = operator("triton_causal", _forward, _backward)

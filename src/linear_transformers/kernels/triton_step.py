@@ -14,8 +14,9 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.kernels.operator import refuse
+from linear_transformers.kernels.operator import Map, fuses, refuse
 from linear_transformers.kernels.triton_linear import elu_features, unavailable
+from linear_transformers.ops.precision import mapped
 from linear_transformers.ops.recurrent import LinearState
 
 HELD = 8192  # numbers of the state that a program has in registers at a time
@@ -23,32 +24,35 @@ PER_WARP = 1024  # of them
 
 
 def triton_step(
-    q: Float[Tensor, "b h c"],
-    k: Float[Tensor, "b h c"],
+    q: Float[Tensor, "b h d"],
+    k: Float[Tensor, "b h d"],
     v: Float[Tensor, "b h m"],
     state: LinearState,
     *,
     eps: float,
-    elu: bool = False,
-) -> Float[Tensor, "b h m"]:
-    """`recurrent.step`, but the state that is given becomes the state after this position.
+    phi: Map | None = None,
+) -> tuple[Float[Tensor, "b h m"], LinearState]:
+    """Compute `recurrent.step` in place: the given state becomes the state after this position.
 
     Args:
-        q: Features of the new query, or with `elu` the query itself.
-        k: Features of the new key, or with `elu` the key itself.
+        q: The new query; without `phi`, its features.
+        k: The new key; without `phi`, its features.
         v: The new value.
         state: The past, dense, in float32. Changed in place.
         eps: See `normalize`.
-        elu: Whether phi(x) = elu(x) + 1 is still to be applied to query and key.
+        phi: The feature map. Fused where it is elu + 1.
 
     Returns:
-        The output at this position in the type of `v`.
+        The output at this position in the type of `v`, and the state that was given.
 
     Raises:
         ValueError: The tensors are on another device, or in float64.
     """
     refuse("triton", unavailable(v.device, v.dtype))
-    return _operator(q, k, v, *state, eps, elu)
+    elu = fuses(phi)
+    if not elu:
+        q, k = mapped(phi, q, k)
+    return _operator(q, k, v, *state, eps, elu), state
 
 
 @torch.library.custom_op("linear_transformers::triton_step", mutates_args=("kv_sum", "k_sum"))
@@ -81,7 +85,7 @@ def _fake(
 @triton.jit
 @no_type_check
 def _features(data, x, width, ELU: tl.constexpr):
-    """A vector in float32, mapped; padding has no features."""
+    """Load a vector and map it, in float32; features of padding are zero."""
     row = tl.load(data + x, mask=x < width, other=0.0).to(tl.float32)
     if ELU:
         row = tl.where(x < width, elu_features(row), 0.0)
