@@ -12,6 +12,10 @@ BACKWARD = (
     *INPUTS, "out", "weight", "d_out", "d_kv_sum_after", "d_k_sum_after",
     "d_q", "d_k", "d_v", "d_kv_sum", "d_k_sum",
 )  # fmt: skip
+# What a `Call` has, in the order of `call.h`.
+SIZES = ("batch", "length", "heads", "features", "values")
+VIEWS = INPUTS[:3]
+POINTERS = (*FORWARD[3:], *BACKWARD[7:], "h", "stream")
 
 
 def call(function: Any, names: Sequence[str], tensors: Sequence[Tensor], **others: Any) -> Any:
@@ -34,10 +38,6 @@ def call(function: Any, names: Sequence[str], tensors: Sequence[Tensor], **other
     return function(ctypes.byref(_Call(**dict(sizes), **dict(by_name), **others)))
 
 
-SIZES = ("batch", "length", "heads", "features", "values")
-POINTERS = tuple(dict.fromkeys((*FORWARD, *BACKWARD)))[3:]
-
-
 class _View(ctypes.Structure):
     _fields_ = (
         ("data", ctypes.c_void_p), ("batch", ctypes.c_int64), ("position", ctypes.c_int64),
@@ -48,7 +48,7 @@ class _View(ctypes.Structure):
 class _Call(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in SIZES),
-        *((name, _View) for name in ("q", "k", "v")),
-        *((name, ctypes.c_void_p) for name in (*POINTERS, "h", "stream")),
+        *((name, _View) for name in VIEWS),
+        *((name, ctypes.c_void_p) for name in POINTERS),
         ("eps", ctypes.c_double), ("elu", ctypes.c_bool),
     )  # fmt: skip
