@@ -15,10 +15,10 @@ what from
   ckpt=digits-linear-...     a run's name or directory, or a checkpoint file
   weights=ema                or raw; unset, those that were tested
   precision=bfloat16         or float32, float16, float64; int8 on CPUs
-  kernel=auto                of a step: cpp, compiled, for CPUs; triton, a graph, for GPUs;
-                             recurrent, the model's own
+  stepper=auto               or compiled, a call of C++ a step, for CPUs; captured, a CUDA graph
+                             a step; recurrent, the model's own step; recomputed, no state:
+                             forward on everything for each value, the paper's slow baseline
   device=auto                or cpu, cuda, mps
-  cache=false                recompute everything for each value, the paper's slow baseline
 what to make
   mode=complete              or generate, n=8 images out of nothing
   images=8  index=[0,7]      how many test images, or which

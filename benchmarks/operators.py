@@ -36,7 +36,7 @@ from linear_transformers import ops
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.runtime.measure import peak_flops
-from linear_transformers.sampling.graphed import captured
+from linear_transformers.sampling.captured import capture
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 OURS = ("chunkwise", "cpp", "triton", "cuda")
@@ -208,7 +208,7 @@ def passes(
     if torch.device(device).type != "cuda":
         return on_cpu
     # Captured: a call takes the host longer to ask for than the device to do.
-    graphs = [captured(call, gradient.device) for call in (lambda: run(*inputs), both)]
+    graphs = [capture(call, gradient.device) for call in (lambda: run(*inputs), both)]
 
     def on_gpu() -> tuple[float, float]:
         seconds = []

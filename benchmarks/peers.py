@@ -7,7 +7,7 @@ The second builds with a present torch in five to nine minutes; for CPUs, with n
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, StackState
+from linear_transformers.sampling import Stepper
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 FAST_TRANSFORMERS, FLA = "fast-transformers", "fla"
@@ -63,15 +64,18 @@ def fla_attention(head_dim: int) -> Attention:
 ATTENTIONS = {FAST_TRANSFORMERS: fast_transformers_attention, FLA: fla_attention}
 
 
-class FastTransformersDecoder:
+class FastTransformersStepper(Stepper):
     """Its recurrent transformer with the weights of a model of ours: the same function.
 
-    Embedding, positions and head are ours, and so is what reads a prefix, which is not measured.
+    Embedding, positions and head are ours, and so is the prefill, which is not measured.
     """
+
+    name: ClassVar[str] = FAST_TRANSFORMERS
 
     def __init__(self, model: AutoregressiveTransformer):
         from fast_transformers.builders import RecurrentEncoderBuilder
 
+        super().__init__(model)
         stack = model.stack
         num_heads, head_dim = stack.blocks[0].heads
         encoder: Any = RecurrentEncoderBuilder.from_kwargs(
@@ -96,10 +100,6 @@ class FastTransformersDecoder:
                 theirs.load_state_dict(ours.state_dict())
         encoder.norm.load_state_dict(stack.norm.state_dict())
         self.encoder = encoder.to(model.device).eval()
-        self.model = model
-        self.device = model.device
-        self.row_multiple = model.row_multiple
-        self.with_start = model.with_start
 
     def prefill(self, tokens: Tokens, state: Any = None) -> tuple[Tensor, Any]:
         assert state is None

@@ -3,7 +3,7 @@
     uv run python -m benchmarks.precision RUN [RUN ...]
     uv run python -m benchmarks.precision RUN --images 200
 
-Weights are rounded as the compiled step of sampling packs them (`precision=` of sample.py); all
+Weights are rounded as the compiled stepper packs them (`precision=` of sample.py); all
 arithmetic is in float32, here as there.
 """
 
@@ -20,11 +20,9 @@ from benchmarks.machine import save
 from linear_transformers.data import ImageDataModule
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.runtime.build import build_data, checkpoint_path
-from linear_transformers.runtime.decoders import COMPILED_PRECISIONS
-from linear_transformers.runtime.drawing import bits_per_dim
 from linear_transformers.runtime.tables import markdown
 from linear_transformers.runtime.trained import Trained, load_trained
-from linear_transformers.sampling import round_weights
+from linear_transformers.sampling import CompiledStepper, bits_per_dim
 
 
 def main() -> None:
@@ -52,9 +50,9 @@ def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
     values = to_sequences(data.splits.test[:images]).long()
     given = torch.zeros(values.shape[1], dtype=torch.bool)
     rows = []
-    for precision in COMPILED_PRECISIONS:
+    for precision in CompiledStepper.precisions:
         model = copy.deepcopy(trained.model)
-        round_weights(model, precision)
+        CompiledStepper.convert(model, precision)
         bits = fmean(bits_per_dim(model, trained.distribution, values, given)[0])
         row = {"data": data.shape.description, "model": trained.model.stack.description}
         row |= {"weights": precision, "images": len(values), "test_bits_per_dim": bits}

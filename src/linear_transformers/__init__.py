@@ -3,7 +3,7 @@
 Layers, each importing only from those below it:
 
     runtime                      Hydra, files, signals, loggers: whole jobs
-    tasks | sampling | data      losses and metrics | loops over step() | data sets
+    tasks | sampling | data      losses and metrics | steppers and completion | data sets
     models | distributions       stacks, embeddings, heads | log_prob and sample
     attention                    one backend a file, one class, both forms
     feature_maps | ops           phi | pure functions of tensors

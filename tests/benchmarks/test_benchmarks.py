@@ -28,16 +28,16 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
         "--layers=1", "--heads=2", "--model-dim=16",
         "--batch", "1", "3", "--positions=2", "--steps=2", "--rounds=1", "--device=cpu",
         "--threads", "1", "2",
-        "--methods", "cpp int8", "linear", "softmax, cached", "softmax, no cache",
+        "--methods", "compiled int8", "recurrent", "softmax, cached", "softmax, recomputed",
     )  # fmt: skip
     rows = json.loads((results / "sampling-cpu.json").read_text())["rows"]
-    methods = ("cpp int8", "linear", "softmax, cached", "softmax, no cache")
+    methods = ("compiled int8", "recurrent", "softmax, cached", "softmax, recomputed")
     assert [tuple(row.values())[:4] for row in rows] == [
         (length, batch, threads, method)
         for length in (20, 9)
         for batch in (1, 3)
         for threads in (1, 2)
-        for method in methods[: 2 + threads]  # without a cache only with the most threads
+        for method in methods[: 2 + threads]  # recomputed only with the most threads
     ]
     for row in rows:
         expected = 1000 * row["batch"] / (row["length"] * row["ms_per_step"])
@@ -77,12 +77,15 @@ def test_the_ratios_to_rivals_are_those_of_the_best_number_of_threads():
     rows = [
         {"length": 8, "batch": 2, "threads": threads, "method": method, "ms_per_step": ms}
         for threads, method, ms in [
-            (1, "cpp", 2.0), (2, "cpp", 3.0), (1, "linear", 9.0), (2, "linear", 5.0),
+            (1, "compiled", 2.0), (2, "compiled", 3.0),
+            (1, "recurrent", 9.0), (2, "recurrent", 5.0),
             (1, "fast-transformers", 12.0), (2, "fast-transformers", 10.0),
         ]
     ]  # fmt: skip
     found = sampling.finding(rows)
-    assert found.endswith("As fast as fast-transformers, batch 2: cpp 5.00 x, linear 2.00 x at 8.")
+    assert found.endswith(
+        "As fast as fast-transformers, batch 2: compiled 5.00 x, recurrent 2.00 x at 8."
+    )
 
 
 def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch):

@@ -2,23 +2,12 @@
 
 import subprocess
 import sys
-from functools import partial
 
 import pytest
 import torch
 
 from linear_transformers import ops
-from linear_transformers.attention import LinearAttention
-from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
-from linear_transformers.sampling import (
-    GraphedDecoder,
-    complete,
-    largest_step_difference,
-    read,
-    uniform_noise,
-)
-from tests.conftest import autoregressive
 from tests.ops.comparing import DEVICE, errors, inputs, results
 
 pytestmark = pytest.mark.gpu
@@ -71,24 +60,3 @@ compiled = torch.compile(attention, fullgraph=True)
 torch.testing.assert_close(compiled(q, k, v), attention(q, k, v), rtol=1e-4, atol=1e-4)
 """
     subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
-
-
-def test_the_captured_loop_draws_what_the_model_draws():
-    """The paper's model of MNIST; a value whose noise falls on an edge may round elsewhere."""
-    torch.manual_seed(0)
-    distribution = LogisticMixture(256)
-    model = autoregressive(
-        partial(LinearAttention, feature_map=Elu), num_values=256, max_length=784, num_layers=8,
-        num_heads=8, model_dim=256, num_parameters=distribution.num_parameters,
-    ).eval().to(DEVICE)  # fmt: skip
-    decoder = GraphedDecoder(model)
-    values = torch.randint(256, (64, 784), device=DEVICE)
-    assert largest_step_difference(model, values[:2, :100], decoder) < 1e-3
-    known, rows = torch.arange(784) < 776, torch.arange(64)
-    noise = uniform_noise(distribution, seed=0, indices=range(64), length=784)
-    drawn, again, expected = (
-        complete(x, distribution.sample, read(x, values, known), rows, noise)
-        for x in (decoder, decoder, model)
-    )
-    assert torch.equal(drawn, again)
-    assert (drawn == expected).all(1).float().mean() > 0.9

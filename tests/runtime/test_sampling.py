@@ -65,7 +65,7 @@ def pixels(path: Path) -> np.ndarray:
 def test_images_are_completed_below_what_was_given(sampled):
     folder, record = sampled("images=3", "rows=5", "seed=4", "check=true")
     assert record["step_against_forward"] < 1e-5
-    assert (record["seed"], record["rows"], record["kernel"]) == (4, 5, "cpp")
+    assert (record["seed"], record["rows"], record["stepper"]) == (4, 5, "compiled")
     assert record["images_per_second"] > 0
     assert record["milliseconds_per_step"] > 0
     assert len(record["sha256"]) == 64
@@ -122,11 +122,11 @@ def test_an_image_gets_several_completions_from_one_reading(sampled, monkeypatch
     assert pictures(again) == pictures(folder)
 
 
-def test_without_a_cache_the_same_images_come(sampled):
+def test_recomputing_everything_draws_the_same_images(sampled):
     fast, _ = sampled("images=2", ckpt="softmax")
-    slow, record = sampled("images=2", "cache=false", ckpt="softmax", out="slow")
+    slow, record = sampled("images=2", "stepper=recomputed", ckpt="softmax", out="slow")
     assert pictures(fast) == pictures(slow)
-    assert record["kernel"] == "sdpa, recomputed for each value"
+    assert record["stepper"] == "recomputed, sdpa"
 
 
 def test_a_users_picture_is_completed(sampled, tmp_path):
@@ -184,23 +184,23 @@ def test_averaged_and_raw_weights_can_be_chosen(runs, refused):
 
 
 @pytest.mark.parametrize(
-    ("ckpt", "choices", "kernel"),
+    ("ckpt", "choices", "stepper"),
     [
-        ("linear", ["precision=bfloat16"], "cpp"),
-        ("linear", ["precision=int8"], "cpp"),
+        ("linear", ["precision=bfloat16"], "compiled"),
+        ("linear", ["precision=int8"], "compiled"),
         ("linear", ["precision=float64"], "recurrent"),
-        ("linear", ["precision=bfloat16", "kernel=recurrent"], "recurrent"),
-        ("linear", ["kernel=recurrent"], "recurrent"),
+        ("linear", ["precision=bfloat16", "stepper=recurrent"], "recurrent"),
+        ("linear", ["stepper=recurrent"], "recurrent"),
         ("softmax", ["precision=bfloat16"], "recurrent"),
         ("softmax", ["precision=float64"], "recurrent"),
     ],
 )
-def test_other_precisions_and_kernels_sample_nearly_as_well(sampled, ckpt, choices, kernel):
+def test_other_precisions_and_steppers_sample_nearly_as_well(sampled, ckpt, choices, stepper):
     _, exact = sampled("images=8", ckpt=ckpt)
     _, other = sampled("images=8", *choices, ckpt=ckpt, out="other")
     bits = [[row["bits_per_dim"] for row in record["images"]] for record in (exact, other)]
     assert np.mean(bits[1]) == pytest.approx(np.mean(bits[0]), rel=0.1)
-    assert other["kernel"] == kernel
+    assert other["stepper"] == stepper
 
 
 def test_the_kernel_that_trained_does_not_bind_whoever_samples(runs, tmp_path):
@@ -214,17 +214,16 @@ def test_the_kernel_that_trained_does_not_bind_whoever_samples(runs, tmp_path):
 @pytest.mark.parametrize(
     ("ckpt", "choices", "words"),
     [
-        ("softmax", ["kernel=cpp"], ("kernel=cpp", "linear attention")),
+        ("softmax", ["stepper=compiled"], ("stepper=compiled", "linear attention")),
         ("softmax", ["precision=int8"], ("precision=int8", "linear attention")),
-        ("linear", ["kernel=cpp", "precision=float64"], ("kernel=cpp", "precision=float64")),
-        ("linear", ["kernel=recurrent", "precision=int8"], ("precision=int8", "kernel=recurrent")),
-        ("linear", ["cache=false", "kernel=cpp"], ("kernel=cpp", "cache=false")),
-        ("linear", ["kernel=fast"], ("kernel=fast", "recurrent")),
-        ("softmax", ["kernel=triton"], ("kernel=triton", "linear attention", "kernel=auto")),
-        ("linear", ["kernel=triton", "cache=false"], ("kernel=triton", "cache=false")),
+        ("linear", ["stepper=compiled", "precision=float64"], ("=compiled", "=float64", "int8")),
+        ("linear", ["stepper=recurrent", "precision=int8"], ("=recurrent", "=int8", "float16")),
+        ("linear", ["stepper=fast"], ("stepper=fast", "recurrent")),
+        ("softmax", ["stepper=captured"], ("=captured", "linear attention", "stepper=auto")),
+        ("linear", ["kernel=cpp"], ("kernel", "stepper")),
     ],
 )
-def test_a_step_that_cannot_be_is_refused(refused, ckpt, choices, words):
+def test_a_stepper_that_cannot_run_is_refused(refused, ckpt, choices, words):
     message = refused(*choices, ckpt=ckpt)
     assert all(word in message for word in words), message
 

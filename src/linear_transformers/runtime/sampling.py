@@ -21,16 +21,24 @@ from linear_transformers.distributions import Categorical
 from linear_transformers.distributions.base import check_temperature
 from linear_transformers.runtime.build import build_data, build_trackers, checkpoint_path
 from linear_transformers.runtime.checkpoint import file_hash
-from linear_transformers.runtime.decoders import decoder_of
-from linear_transformers.runtime.drawing import Drawn, Prompts, bits_per_dim, draw
 from linear_transformers.runtime.pictures import save_animation, save_grid, tiles_of, to_rgb
 from linear_transformers.runtime.project import git_state
+from linear_transformers.runtime.prompts import images_and_mask, prompts_of
 from linear_transformers.runtime.sample_folder import SampleFolder
 from linear_transformers.runtime.sweeps import Outcome
 from linear_transformers.runtime.tracking import Description, Tracker, started
 from linear_transformers.runtime.trained import Trained, load_trained
 from linear_transformers.runtime.validation import plain
-from linear_transformers.sampling import Decoder, Sampler, largest_step_difference
+from linear_transformers.sampling import (
+    Completed,
+    Prompts,
+    Sampler,
+    Stepper,
+    bits_per_dim,
+    complete_in_batches,
+    largest_step_difference,
+    stepper_of,
+)
 
 # float32 rounding through a deep stack; a wrong recurrence is off by far more.
 STEP_TOLERANCE = 1e-3
@@ -49,9 +57,7 @@ def sample(cfg: DictConfig) -> Outcome:
     _check(cfg)
     path = checkpoint_path(cfg.ckpt, Path(cfg.paths.runs))
     trained = load_trained(path, device=cfg.device, weights=cfg.weights)
-    decoder, kernel = decoder_of(
-        trained.model, kernel=cfg.kernel, precision=cfg.precision, cache=cfg.cache
-    )
+    stepper = stepper_of(trained.model, name=cfg.stepper, precision=cfg.precision)
     sampler = _sampler(cfg, trained)
     prompts, originals = _prompts(cfg, trained)
     folder = SampleFolder.open(
@@ -70,12 +76,10 @@ def sample(cfg: DictConfig) -> Outcome:
     with started(trackers) as lines:
         print(*lines, sep="\n", end="\n" if lines else "", flush=True)
         if cfg.check:
-            folder.record["step_against_forward"] = _proved(
-                trained, decoder if cfg.cache else trained.model, cfg.data_root
-            )
-        folder.record["kernel"] = kernel
+            folder.record["step_against_forward"] = _proved(trained, stepper, cfg.data_root)
+        folder.record["stepper"] = stepper.description
         try:
-            _draw(cfg, trained, decoder, sampler, prompts, folder)
+            _draw(cfg, trained, stepper, sampler, prompts, folder)
         except KeyboardInterrupt:
             print(f"stopped  {len(folder.done)} of {prompts.count} images", file=sys.stderr)
             print(f"next     the same command with out={folder} continue=true", file=sys.stderr)
@@ -88,7 +92,7 @@ def sample(cfg: DictConfig) -> Outcome:
 def _draw(
     cfg: DictConfig,
     trained: Trained,
-    decoder: Decoder,
+    stepper: Stepper,
     sampler: Sampler,
     prompts: Prompts,
     folder: SampleFolder,
@@ -103,8 +107,8 @@ def _draw(
     }
     folder.save()
     with _bar(prompts, len(folder.done)) as on_value:
-        parts = draw(
-            decoder,
+        parts = complete_in_batches(
+            stepper,
             trained.distribution,
             prompts,
             sample=sampler,
@@ -117,7 +121,7 @@ def _draw(
             _keep(part, trained, prompts, folder)
 
 
-def _keep(part: Drawn, trained: Trained, prompts: Prompts, folder: SampleFolder) -> None:
+def _keep(part: Completed, trained: Trained, prompts: Prompts, folder: SampleFolder) -> None:
     """Write finished images with what they cost, and what the model thinks of them."""
     whole, drawn = bits_per_dim(trained.model, trained.distribution, part.values, prompts.known)
     rows = []
@@ -149,14 +153,14 @@ def _show(
     trackers: list[Tracker],
 ) -> None:
     """Make the grid and the animation, and tell the trackers of everything."""
-    given = cfg.mode == "complete"
-    originals = to_rgb(prompts.images, trained.shape) if given else None
-    tiles = tiles_of(folder.pixels(), originals, prompts.mask, prompts.n)
+    images, mask = images_and_mask(prompts, trained.shape)
+    originals = to_rgb(images, trained.shape) if cfg.mode == "complete" else None
+    tiles = tiles_of(folder.pixels(), originals, mask, prompts.n)
     pictures = {"sample/grid": folder.path / "grid.png"}
     save_grid(tiles, pictures["sample/grid"])
     if cfg.gif and prompts.steps:
         pictures["sample/animation"] = folder.path / "grid.gif"
-        save_animation(tiles, prompts.mask, pictures["sample/animation"])
+        save_animation(tiles, mask, pictures["sample/animation"])
     figures = {name: value for name, value in folder.record.items() if name in FIGURES}
     for tracker in trackers:
         for name, path in pictures.items():
@@ -175,7 +179,7 @@ def _report(folder: SampleFolder) -> None:
     )
     if record["steps"]:
         print(
-            f"kernel   {record['kernel']}, {record['attention']} on {record['device']}: "
+            f"stepper  {record['stepper']}, {record['attention']} on {record['device']}: "
             f"{record['milliseconds_per_step']:.2f} ms a step, "
             f"{record['seconds_to_an_image']:.2f} s to an image"
         )
@@ -228,17 +232,17 @@ def _prompts(cfg: DictConfig, trained: Trained) -> tuple[Prompts, list[Any]]:
     """What is given, and where it is from: the test images' indices, or a file."""
     shape = trained.shape
     if cfg.mode == "generate":
-        return Prompts.nothing(shape, cfg.n), []
+        return Prompts.nothing(shape.length, cfg.n), []
     mask = mask_of(cfg.mask, shape, rows=cfg.rows)
     if cfg.image is not None:
         image = read_image(Path(cfg.image), shape, resize=cfg.resize, background=cfg.background)
-        return Prompts(image, mask, cfg.n), [cfg.image]
+        return prompts_of(image, mask, cfg.n), [cfg.image]
     images = _test_images(trained, cfg.data_root)
     chosen = _spread(len(images), cfg.images) if cfg.index is None else list(cfg.index)
     for i in chosen:
         if not 0 <= i < len(images):
             raise ValueError(f"index={i} was asked for; test images are 0 to {len(images) - 1}.")
-    return Prompts(images[chosen], mask, cfg.n), chosen
+    return prompts_of(images[chosen], mask, cfg.n), chosen
 
 
 def _spread(available: int, count: int) -> list[int]:
@@ -266,16 +270,16 @@ def _test_images(trained: Trained, data_root: str | None) -> Images:
     return data.splits.test
 
 
-def _proved(trained: Trained, decoder: Decoder, data_root: str | None) -> float:
-    """Compare the two forms on this checkpoint before anything is made with one of them."""
+def _proved(trained: Trained, stepper: Stepper, data_root: str | None) -> float:
+    """Compare the stepper with `forward` on this checkpoint before anything is made with it."""
     images = _test_images(trained, data_root)[:CHECKED_IMAGES]
     values = to_sequences(images).long().to(trained.model.device)
-    difference = largest_step_difference(trained.model, values, decoder)
+    difference = largest_step_difference(stepper, values)
     print(f"check    step against forward: largest difference {difference:.2e}")
-    if difference > STEP_TOLERANCE:
+    if not difference <= STEP_TOLERANCE:  # NaN, too
         raise ValueError(
             f"Step and forward differ by {difference:.2e}, more than {STEP_TOLERANCE:g}. "
-            "This checkpoint must not be sampled from in recurrent mode."
+            f"This checkpoint must not be sampled from with stepper={stepper.name}."
         )
     return difference
 

@@ -74,9 +74,8 @@ class SampleJob:
     ckpt: str
     weights: Optional[str]
     precision: str
-    kernel: str
+    stepper: str
     device: str
-    cache: bool
     mode: str
     images: int
     index: Optional[list[int]]

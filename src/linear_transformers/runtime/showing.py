@@ -7,11 +7,11 @@ from lightning import Callback, LightningModule, Trainer
 
 from linear_transformers.data import ImageDataModule, ImageShape
 from linear_transformers.data.masks import mask_of
-from linear_transformers.runtime.drawing import Prompts, draw
 from linear_transformers.runtime.pictures import save_grid, tiles_of, to_rgb
+from linear_transformers.runtime.prompts import images_and_mask, prompts_of
 from linear_transformers.runtime.runs import Run, claim_folder
 from linear_transformers.runtime.tracking import Tracker
-from linear_transformers.sampling import CompiledDecoder
+from linear_transformers.sampling import Prompts, complete_in_batches, stepper_of
 from linear_transformers.tasks import ImageGeneration
 
 
@@ -61,8 +61,8 @@ class Samples(Callback):
         data: ImageDataModule = trainer.datamodule  # pyright: ignore[reportAttributeAccessIssue]
         given = data.splits.val[: self.n]
         for name, prompts in (
-            ("generated", Prompts.nothing(data.shape, self.n)),
-            ("completed", Prompts(given, mask_of("bottom", data.shape))),
+            ("generated", Prompts.nothing(data.shape.length, self.n)),
+            ("completed", prompts_of(given, mask_of("bottom", data.shape))),
         ):
             grid = self.folder / f"{trainer.global_step:07d}-{name}.png"
             draw_grid(pl_module, prompts, data.shape, seed=self.seed, path=grid)
@@ -79,9 +79,10 @@ def draw_grid(
     task: ImageGeneration, prompts: Prompts, shape: ImageShape, *, seed: int, path: Path
 ) -> None:
     """Complete some images all at once, and write a grid of what was given and made."""
-    model = task.model
-    decoder = model if CompiledDecoder.unavailable(model) else CompiledDecoder(model)
-    parts = draw(decoder, task.distribution, prompts, batch=prompts.count, seed=seed)
+    parts = complete_in_batches(
+        stepper_of(task.model), task.distribution, prompts, batch=prompts.count, seed=seed
+    )
     drawn = np.concatenate([shape.to_images(part.values) for part in parts])
-    originals = to_rgb(prompts.images, shape) if prompts.mask.any() else None
-    save_grid(tiles_of(to_rgb(drawn, shape), originals, prompts.mask, prompts.n), path)
+    images, mask = images_and_mask(prompts, shape)
+    originals = to_rgb(images, shape) if mask.any() else None
+    save_grid(tiles_of(to_rgb(drawn, shape), originals, mask, prompts.n), path)

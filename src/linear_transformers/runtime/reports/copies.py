@@ -9,6 +9,7 @@ from linear_transformers.runtime.reports.costs import report_costs
 from linear_transformers.runtime.runs import Run
 from linear_transformers.runtime.showing import trackers_of
 from linear_transformers.runtime.tables import print_table
+from linear_transformers.sampling import RecurrentStepper, complete, greedy, prefill
 from linear_transformers.tasks import Copying, Task
 
 NUM_WORDS = 256  # copied in recurrent mode
@@ -47,20 +48,13 @@ def report_copies(run: Run, data: DataModule, task: Task, trainer: Trainer) -> l
     return []
 
 
-@torch.inference_mode()
 def copy_words(task: Copying, sequences: torch.Tensor) -> torch.Tensor:
-    """Each sequence with its copy replaced by what the model makes of it: the most likely
-    symbols, given the word, the separator and its own symbols so far."""
-    made = sequences.long().clone()
-    counts = task.is_copy(sequences)
-    state = task.model.init_state(len(made))
-    tokens = task.model.with_start(made)
-    token = tokens[:, 0]
-    for i in range(made.shape[1]):
-        parameters, state = task.model.step(token, state)
-        made[:, i] = torch.where(counts[:, i], parameters.argmax(-1), made[:, i])
-        token = made[:, i]
-    return made
+    """Replace the copy in each sequence by what the model makes of it: the most likely symbols,
+    given the word, the separator and its own symbols so far."""
+    stepper = RecurrentStepper(task.model)
+    words = prefill(stepper, sequences.long(), ~task.is_copy(sequences))
+    noise = torch.zeros(*sequences.shape, task.distribution.noise_dim)
+    return complete(stepper, greedy, words, torch.arange(len(sequences)), noise)
 
 
 def _text(symbols: list[int]) -> str:

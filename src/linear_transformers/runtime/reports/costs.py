@@ -6,7 +6,7 @@ from linear_transformers.data import SequenceDataModule
 from linear_transformers.runtime.showing import trackers_of
 from linear_transformers.runtime.tables import print_table
 from linear_transformers.runtime.tracking.base import Row
-from linear_transformers.sampling import Recomputed, step_milliseconds
+from linear_transformers.sampling import RecomputedStepper, RecurrentStepper, step_milliseconds
 from linear_transformers.tasks import SequenceTask
 
 SPEED_BATCH = 8  # sequences side by side when the two forms are timed
@@ -42,21 +42,20 @@ def _speed(data: SequenceDataModule, task: SequenceTask) -> list[Row]:
     length = data.shape.length
     if length < 4:
         return []
-    parallel = "parallel, recomputed"
     times = step_milliseconds(
-        {"recurrent": task.model, parallel: Recomputed(task.model)},
+        {kind.name: kind(task.model) for kind in (RecurrentStepper, RecomputedStepper)},
         task.distribution,
         length=length,
         batch=SPEED_BATCH,
         positions=2,
-        once=frozenset({parallel}),
+        once=frozenset({RecomputedStepper.name}),
     )
     return [
         {
             "form": form,
             "milliseconds_per_step": round(milliseconds, 3),
             f"{data.noun}_per_second": round(1000 * SPEED_BATCH / (milliseconds * length), 4),
-            "ratio": round(times[parallel] / milliseconds, 3),
+            "ratio": round(times[RecomputedStepper.name] / milliseconds, 3),
         }
         for form, milliseconds in times.items()
     ]

@@ -7,8 +7,8 @@ from lightning import Trainer
 from linear_transformers.data import DataModule, ImageDataModule
 from linear_transformers.data.baselines import baselines
 from linear_transformers.data.masks import mask_of
-from linear_transformers.runtime.drawing import Prompts
 from linear_transformers.runtime.project import shown
+from linear_transformers.runtime.prompts import prompts_of
 from linear_transformers.runtime.reports.costs import report_costs
 from linear_transformers.runtime.runs import Run, claim_folder
 from linear_transformers.runtime.showing import draw_grid, trackers_of
@@ -41,7 +41,7 @@ def report_images(run: Run, data: DataModule, task: Task, trainer: Trainer) -> l
 def _complete(run: Run, data: ImageDataModule, task: ImageGeneration, trainer: Trainer) -> Path:
     """Complete some test images with the tested weights; the grid that shows them."""
     task.model.eval()
-    prompts = Prompts(data.splits.test[:NUM_SAMPLES], mask_of("bottom", data.shape))
+    prompts = prompts_of(data.splits.test[:NUM_SAMPLES], mask_of("bottom", data.shape))
     folder = claim_folder(run.samples / "test", numbered=True)  # a continued run has one
     grid = folder / "grid.png"
     draw_grid(task, prompts, data.shape, seed=0, path=grid)
