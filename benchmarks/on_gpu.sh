@@ -34,6 +34,7 @@ shift || true
 needed=(
   hydra-core omegaconf antlr4-python3-runtime pyyaml jaxtyping wadler-lindig rich
   markdown-it-py mdurl pygments soundfile cffi pycparser rapidfuzz ninja fla-core einops
+  pydantic pydantic-core annotated-types typing-inspection typing-extensions
   pytest pluggy iniconfig beartype
 )
 
@@ -103,7 +104,7 @@ if [[ $dry ]]; then
   compiled=()
   operators=(--device cpu --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1)
   sampling=(--device cpu --layers 1 --heads 2 --model-dim 16 --steps 1 --positions 1 --rounds 1
-    --batch 2 --threads 1 --methods triton linear "softmax, cached")
+    --batch 2 --threads 1 --methods captured recurrent "softmax, cached")
   device=cpu
 fi
 
@@ -111,9 +112,9 @@ case $stage in
 wheels) fetch ;;
 parity)
   install
-  "$python" -m pytest -m gpu tests/{attention,models,ops,sampling} "$@"
+  "$python" -m pytest -m gpu tests/{attention,kernels,models,sampling} "$@"
   # These are for any device, and take the GPU where there is one.
-  [[ $dry ]] || "$python" -m pytest tests/ops/test_triton.py tests/sampling/test_graphed.py "$@"
+  [[ $dry ]] || "$python" -m pytest tests/kernels/test_triton.py tests/sampling/test_captured.py "$@"
   ;;
 operators)
   install

@@ -34,12 +34,12 @@ from torch import Tensor
 from benchmarks import peers
 from benchmarks.machine import now, peak_copy
 from benchmarks.record import Measurement
-from linear_transformers import ops
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.callbacks.performance import peak_flops
 from linear_transformers.feature_maps import Elu
-from linear_transformers.runtime.measure import peak_flops
-from linear_transformers.runtime.tables import markdown
-from linear_transformers.sampling.graphed import captured
+from linear_transformers.kernels import KERNELS
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.sampling.captured import capture
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 OURS = ("chunkwise", "cpp", "triton", "cuda")
@@ -95,16 +95,14 @@ def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel
     sizes = (options.heads, options.head_dim)
     if name == SDPA:
         return SoftmaxAttention(*sizes)
-    ours = {peers.FAST_TRANSFORMERS: "fast_transformers"}.get(name, name)  # as KERNELS has it
-    if ours not in ops.KERNELS:
-        raise SystemExit(f"error: {name} is no kernel. Choose of {[*ops.KERNELS, *PEERS]}.")
-    reason = ops.KERNELS[ours].unavailable(torch.device(options.device), dtype)
-    if reason is None and name == peers.FAST_TRANSFORMERS and dtype != torch.float32:
-        reason = "its kernel knows float32 only"
-    if reason:
-        return reason
+    device = torch.device(options.device)
     if name in peers.ATTENTIONS:
-        return peers.ATTENTIONS[name](options.head_dim)
+        reason = peers.unavailable(name, device, dtype)
+        return reason or peers.ATTENTIONS[name](options.head_dim)
+    if name not in KERNELS:
+        raise SystemExit(f"error: {name} is no kernel. Choose of {[*KERNELS, *PEERS]}.")
+    if reason := KERNELS[name].unavailable(device, dtype):
+        return reason
     return LinearAttention(*sizes, feature_map=Elu, kernel=name)
 
 
@@ -214,7 +212,7 @@ def passes(
     if torch.device(device).type != "cuda":
         return on_cpu
     # Captured: a call takes the host longer to ask for than the device to do.
-    graphs = [captured(call, gradient.device) for call in (lambda: run(*inputs), both)]
+    graphs = [capture(call, gradient.device) for call in (lambda: run(*inputs), both)]
 
     def on_gpu() -> tuple[float, float]:
         seconds = []

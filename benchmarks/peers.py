@@ -7,7 +7,8 @@ The second builds with a present torch in five to nine minutes; for CPUs, with n
 """
 
 from collections.abc import Callable
-from typing import Any
+from importlib.util import find_spec
+from typing import Any, ClassVar
 
 import torch
 from rich.console import Console
@@ -15,19 +16,31 @@ from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, StackState
+from linear_transformers.sampling import Stepper
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 FAST_TRANSFORMERS, FLA = "fast-transformers", "fla"
+PACKAGES = {FAST_TRANSFORMERS: "pytorch-fast-transformers", FLA: "flash-linear-attention"}
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def installed(console: Console) -> bool:
-    try:
-        import fast_transformers  # noqa: F401
-    except ImportError:
+    if find_spec("fast_transformers") is None:
         console.print(f"{FAST_TRANSFORMERS} is not installed, and not measured")
         return False
     return True
+
+
+def unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why a peer's attention cannot run on values of a type on a device, or None."""
+    module, package = name.replace("-", "_"), PACKAGES[name]
+    if find_spec(module) is None:
+        return f"{package} is not installed (uv sync --extra {name})"
+    if name == FAST_TRANSFORMERS and dtype != torch.float32:
+        return "its kernel knows float32 only"
+    if name == FLA and device.type != "cuda":
+        return f"it runs on GPUs, and the tensors are on {device}"
+    return "it has no float64" if dtype == torch.float64 else None
 
 
 def fast_transformers_attention(head_dim: int) -> Attention:
@@ -63,15 +76,18 @@ def fla_attention(head_dim: int) -> Attention:
 ATTENTIONS = {FAST_TRANSFORMERS: fast_transformers_attention, FLA: fla_attention}
 
 
-class FastTransformersDecoder:
+class FastTransformersStepper(Stepper):
     """Its recurrent transformer with the weights of a model of ours: the same function.
 
-    Embedding, positions and head are ours, and so is what reads a prefix, which is not measured.
+    Embedding, positions and head are ours, and so is the prefill, which is not measured.
     """
+
+    name: ClassVar[str] = FAST_TRANSFORMERS
 
     def __init__(self, model: AutoregressiveTransformer):
         from fast_transformers.builders import RecurrentEncoderBuilder
 
+        super().__init__(model)
         stack = model.stack
         num_heads, head_dim = stack.blocks[0].heads
         encoder: Any = RecurrentEncoderBuilder.from_kwargs(
@@ -96,10 +112,6 @@ class FastTransformersDecoder:
                 theirs.load_state_dict(ours.state_dict())
         encoder.norm.load_state_dict(stack.norm.state_dict())
         self.encoder = encoder.to(model.device).eval()
-        self.model = model
-        self.device = model.device
-        self.row_multiple = model.row_multiple
-        self.with_start = model.with_start
 
     def prefill(self, tokens: Tokens, state: Any = None) -> tuple[Tensor, Any]:
         assert state is None

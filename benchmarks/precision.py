@@ -3,7 +3,7 @@
     uv run python -m benchmarks.precision RUN [RUN ...]
     uv run python -m benchmarks.precision RUN --images 200
 
-Weights are rounded as the compiled step of sampling packs them (`precision=` of sample.py); all
+Weights are rounded as the compiled stepper packs them (`precision=` of sample.py); all
 arithmetic is in float32, here as there.
 """
 
@@ -18,14 +18,13 @@ from rich.console import Console
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from linear_transformers.data import ImageDataModule
 from linear_transformers.data.sequences import to_sequences
-from linear_transformers.runtime.build import build_data, checkpoint_path
-from linear_transformers.runtime.decoders import COMPILED_PRECISIONS
-from linear_transformers.runtime.drawing import bits_per_dim
-from linear_transformers.runtime.tables import markdown
-from linear_transformers.runtime.trained import Trained, load_trained
-from linear_transformers.sampling import round_weights
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.sampling import CompiledStepper, bits_per_dim
+from linear_transformers.tasks import ImageGeneration
+from linear_transformers.tasks.base import Trained
+from linear_transformers.tasks.loading import load
 
 
 def main() -> None:
@@ -35,16 +34,14 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
-    paths = [checkpoint_path(ckpt, options.runs) for ckpt in options.ckpts]
+    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
     folders = dict.fromkeys(path.parent.parent for path in paths)  # of RUN/checkpoints/FILE
     sources = [source_of(folder) for folder in folders]
     seeds = (source["seed"] for source in sources)
     title = "Precision of weights"
     measurement = Measurement("precision", title, device=options.device, seeds=seeds)
     rows = [
-        row
-        for path in paths
-        for row in measured(load_trained(path, device=options.device), options.images)
+        row for path in paths for row in measured(load(path, device=options.device), options.images)
     ]
     path = measurement.save(rows, sources=sources)
     Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
@@ -52,17 +49,17 @@ def main() -> None:
 
 def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
     """Bits/dim of the test images at each precision, and how many more than in float32."""
-    data = build_data(trained.model_config)
-    if not isinstance(data, ImageDataModule):
+    task, data = trained.task, trained.data()
+    if not isinstance(task, ImageGeneration):
         raise ValueError(f"{trained.path} is no model of images.")
     values = to_sequences(data.splits.test[:images]).long()
     given = torch.zeros(values.shape[1], dtype=torch.bool)
     rows = []
-    for precision in COMPILED_PRECISIONS:
-        model = copy.deepcopy(trained.model)
-        round_weights(model, precision)
-        bits = fmean(bits_per_dim(model, trained.distribution, values, given)[0])
-        row = {"data": data.shape.description, "model": trained.model.stack.description}
+    for precision in CompiledStepper.precisions:
+        model = copy.deepcopy(task.model)
+        CompiledStepper.convert(model, precision)
+        bits = fmean(bits_per_dim(model, task.distribution, values, given)[0])
+        row = {"data": data.shape.description, "model": task.description}
         row |= {"weights": precision, "images": len(values), "test_bits_per_dim": bits}
         rows.append(row)
     for row in rows:

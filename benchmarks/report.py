@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import record
 from linear_transformers.files import replacing
-from linear_transformers.runtime.tables import markdown
+from linear_transformers.pictures.tables import markdown
 
 HEADER = """# Results
 

@@ -8,12 +8,13 @@ A step samples one value and reads it. Its cost is measured at evenly spaced pos
 sequence, each method in turn at each position, several times over; the median of each
 position is averaged over positions, and images a second follow from that average.
 
-    cpp, cpp bfloat16, cpp int8    linear attention, the compiled step, by what its weights are in
-    triton, triton bfloat16        the same on a GPU: a captured graph a step
-    linear                         linear attention, the model's own step
+    compiled, compiled bfloat16, compiled int8    linear attention, a call of C++ a step, by the
+                                   precision of its weights
+    captured, captured bfloat16    the same on a GPU: a captured graph a step
+    recurrent                      linear attention, the model's own step
     fast-transformers              the same with pytorch-fast-transformers, see benchmarks/peers.py
-    softmax, cached                with its keys and values kept
-    softmax, no cache              a step is a whole forward pass, and is taken once at each
+    softmax, cached                the model's own step, with its keys and values kept
+    softmax, recomputed            a step is a whole forward pass, and is taken once at each
                                    position, with the most threads only
 
 What does not fit into a GPU's memory beside the others is left out. On a GPU the share of what
@@ -31,26 +32,33 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import peak_copy
-from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersDecoder, installed
+from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersStepper, installed
 from benchmarks.record import Measurement
 from linear_transformers.attention import AttentionFactory, LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Transformer
-from linear_transformers.runtime.decoders import decoder_of
-from linear_transformers.runtime.tables import markdown
-from linear_transformers.sampling import CompiledDecoder, Decoder, Recomputed, step_milliseconds
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.sampling import (
+    CapturedStepper,
+    CompiledStepper,
+    RecomputedStepper,
+    RecurrentStepper,
+    Stepper,
+    step_milliseconds,
+)
 
 NUM_VALUES = 256
 SEED = 0
-LINEAR, CACHED, RECOMPUTED = "linear", "softmax, cached", "softmax, no cache"
-COMPILED = {"cpp": "float32", "cpp bfloat16": "bfloat16", "cpp int8": "int8"}
-GRAPHED = {"triton": "float32", "triton bfloat16": "bfloat16"}
-OURS = (*COMPILED, *GRAPHED, LINEAR)
-METHODS = (*COMPILED, *GRAPHED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
-ON_CPU = (*COMPILED, LINEAR, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
-ON_GPU = (*GRAPHED, LINEAR, FAST_TRANSFORMERS, CACHED)
-DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, LINEAR, "triton")  # in turn, for want of memory
+RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
+COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
+CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
+OURS = (*COMPILED, *CAPTURED, RECURRENT)
+METHODS = (*COMPILED, *CAPTURED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+ON_CPU = (*COMPILED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+ON_GPU = (*CAPTURED, RECURRENT, FAST_TRANSFORMERS, CACHED)
+# In turn, for want of memory.
+DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured")
 REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
 
 
@@ -99,7 +107,7 @@ def measured(
                     if reference in times
                 },
             }
-            if copied and method in (*GRAPHED, LINEAR):
+            if copied and method in (*CAPTURED, RECURRENT):
                 row["share_of_copy"] = round(copied / milliseconds, 3)
             rows.append(row)
             ratios = (f"{row[name]:.2f} x" if name in row else "" for name in REFERENCES)
@@ -187,7 +195,7 @@ def step_times(
         return {}
     try:
         return step_milliseconds(
-            {method: decoder(method, linear, softmax) for method in methods},
+            {method: stepper(method, linear, softmax) for method in methods},
             distribution,
             length=length,
             batch=batch,
@@ -200,17 +208,18 @@ def step_times(
         return None
 
 
-def decoder(
+def stepper(
     method: str, linear: AutoregressiveTransformer, softmax: AutoregressiveTransformer
-) -> Decoder:
+) -> Stepper:
     if method in COMPILED:
-        return CompiledDecoder(linear, COMPILED[method])
-    if method in GRAPHED:
-        copied = copy.deepcopy(linear)  # which takes on the precision
-        return decoder_of(copied, kernel="triton", precision=GRAPHED[method], cache=True)[0]
+        return CompiledStepper(copy.deepcopy(linear), COMPILED[method])
+    if method in CAPTURED:
+        return CapturedStepper(copy.deepcopy(linear), CAPTURED[method])
     if method == FAST_TRANSFORMERS:
-        return FastTransformersDecoder(linear)
-    return {LINEAR: linear, CACHED: softmax, RECOMPUTED: Recomputed(softmax)}[method]
+        return FastTransformersStepper(linear)
+    if method == RECURRENT:
+        return RecurrentStepper(linear)
+    return (RecurrentStepper if method == CACHED else RecomputedStepper)(softmax)
 
 
 def build(

@@ -23,16 +23,15 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
-from hydra import compose, initialize_config_dir
 
 from benchmarks import record
 from benchmarks.record import Measurement
+from linear_transformers.attention import CausalAttention
+from linear_transformers.config.choices import checked_choice
+from linear_transformers.config.composition import composed
+from linear_transformers.config.folder import Configurations
 from linear_transformers.files import replacing
-from linear_transformers.runtime.build import build_attention
-from linear_transformers.runtime.project import register_project
-from linear_transformers.runtime.schema import TrainJob
-from linear_transformers.runtime.tables import markdown
-from linear_transformers.runtime.validation import validated
+from linear_transformers.pictures.tables import markdown
 
 PROJECT = Path(__file__).parent.parent
 SEED = 0
@@ -150,10 +149,9 @@ def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Modu
     overrides = list(MODELS[model])
     if model == "sparse":
         overrides.append(f"model.attention.stride={max(8, round(math.sqrt(length)))}")
-    register_project(PROJECT)
-    with initialize_config_dir(str(PROJECT / "conf"), version_base="1.3"):
-        cfg = validated(compose("train", overrides=overrides), TrainJob)
-    return build_attention(cfg.model)(options.heads, options.head_dim)
+    config = composed(Configurations((PROJECT / "conf",), "train"), *overrides)
+    choice = checked_choice(config["model"]["attention"], "model.attention", CausalAttention)
+    return choice(options.heads, options.head_dim)
 
 
 def memory(device: str) -> int:

@@ -14,38 +14,40 @@ if not torch.cuda.is_available():  # before Triton is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
 from torch import Tensor
 
 from linear_transformers.attention import AttentionFactory
+from linear_transformers.config.choices import checked
+from linear_transformers.config.composition import composed as compose
+from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.train import TrainJob
 from linear_transformers.models import AutoregressiveTransformer, Transformer
-from linear_transformers.runtime.project import register_project
-from linear_transformers.runtime.schema import TrainJob
-from linear_transformers.runtime.validation import validated
 
 PROJECT = Path(__file__).parent.parent
 CONF = PROJECT / "conf"
-
-# Every model= that is a transformer: those of values, and encoders, are made of them.
-TRANSFORMERS = sorted(
-    path.stem for path in (CONF / "model").glob("*.yaml") if "base/transformer" in path.read_text()
-)
 
 # Small enough for a test, still a whole model; that nobody watches.
 TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16", "logger=none"]
 
 
-def composed(*overrides: str) -> DictConfig:
-    """The configuration that `train.py *overrides` would run with, before its checks."""
-    register_project(PROJECT)
-    with initialize_config_dir(str(CONF), version_base="1.3"):
-        return compose("train", overrides=list(overrides))
+def composed(*overrides: str) -> dict[str, Any]:
+    """Return the configuration that `train.py *overrides` would run with, before its checks."""
+    return compose(Configurations((CONF,), "train"), *overrides)
 
 
-def configured(*overrides: str) -> DictConfig:
-    """The same after its checks."""
-    return validated(composed(*overrides), TrainJob)
+def configured(*overrides: str) -> TrainJob:
+    """Return the same after its checks."""
+    return TrainJob(**checked(TrainJob, composed(*overrides), ""))
+
+
+def transformers() -> list[str]:
+    """Return every model= that is a stack of blocks."""
+    names = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
+    kinds = {name: composed(f"model={name}")["model"]["_target_"] for name in names}
+    return [name for name in names if kinds[name].endswith(".Transformer")]
+
+
+TRANSFORMERS = transformers()
 
 
 def autoregressive(

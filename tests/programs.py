@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +70,28 @@ def curves(run_directory: Path, *names: str) -> dict[str, list[float]]:
 def wandb_runs(folder: Path) -> list[Path]:
     """The logs of W&B runs below a folder, oldest first."""
     return sorted(folder.rglob("wandb/*run-*/*.wandb"), key=lambda path: path.parent.name)
+
+
+def read_back(log: Path) -> dict[str, Any]:
+    """A W&B run as W&B's own program reads it."""
+    program = Path(sys.executable).with_name("wandb")
+    outcome = subprocess.run(
+        [program, "leet", "inspect", "--json", log], capture_output=True, text=True, check=True
+    )
+    records = [json.loads(line) for line in outcome.stdout.splitlines()]
+    of = {kind: [r[kind] for r in records if r["type"] == kind] for kind in
+          ("run", "history", "summary", "metric", "exit", "files", "artifact")}  # fmt: skip
+    return {
+        "run": of["run"][0],
+        "config": of["run"][0]["config"]["update"],
+        "history": [row["item"] for row in of["history"]],
+        "summary": {k: v for row in of["summary"] for k, v in row["update"].items()},
+        "metrics": of["metric"],
+        "exit": of["exit"],
+        "artifacts": [a for a in of["artifact"] if a["type"] == "model"],
+    }
+
+
+def every(read: dict[str, Any], name: str) -> list[Any]:
+    """One metric of a run that was read back."""
+    return [row[name] for row in read["history"] if name in row]

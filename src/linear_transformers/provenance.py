@@ -74,7 +74,8 @@ def command() -> str:
         words = ["python", "-m", ".".join(module).removesuffix(".__main__")]
     else:
         words = [_without_places(program)]
-    return shlex.join(["uv", "run", *words, *map(_without_places, arguments)])
+    typed = (word.removeprefix("++") for word in arguments)  # which the programs put before options
+    return shlex.join(["uv", "run", *words, *map(_without_places, typed)])
 
 
 def _without_places(argument: str) -> str:

@@ -2,11 +2,16 @@
 
     b  batch            h  head              e  model width
     t  query position   d  query/key width   v  vocabulary, or pixel levels
-    s  key position     c  feature width     m  value width, per head
+    s  source position  c  feature width     m  value width, per head
     n  chunk            l  position in chunk p  parameters of a distribution
-    r  rows: sequences picked out of a batch; one that is picked twice is forked
+    a  hashing round    w  window of a bucket g  random direction
     f  mel bands        u  labels of an utterance
     i  input width of a stack of layers
+    r  rows: sequences picked out of a batch; one that is picked twice is forked
+    z  uniform numbers that the draw of a value takes
+
+A source position is one that queries look at: of a key, and of an encoder's output. Parameters
+are those of a distribution over values, or over the labels of a frame.
 
 phi maps d to c; the recurrent state is c by m. Letters follow Katharopoulos et al. (2020)
 where the paper has one, except that length is t: n is nobody's batch here.
@@ -27,9 +32,6 @@ Key = Float[Tensor, "b h d"]
 Value = Float[Tensor, "b h m"]
 Output = Float[Tensor, "b h m"]
 
-QueryFeatures = Float[Tensor, "b t h c"]
-KeyFeatures = Float[Tensor, "b s h c"]
-
 Hidden = Float[Tensor, "b t e"]
 HiddenOne = Float[Tensor, "b e"]
 Tokens = Int[Tensor, "b t"]
@@ -47,10 +49,13 @@ Labels = Int[Tensor, "b u"]
 
 
 class SpeechBatch(NamedTuple):
-    """Utterances, padded to the longest.
+    """A batch of utterances, padded to the longest.
 
-    `lengths` are those of features, in frames; `label_lengths` those of labels. Label 0, the
-    blank of CTC, stands for padding.
+    Attributes:
+        features: The log-mel features.
+        lengths: The lengths of `features`, in frames.
+        labels: The labels; 0, the blank of CTC, stands for padding.
+        label_lengths: The lengths of `labels`.
     """
 
     features: Features

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linear_transformers import attention as backends
 from linear_transformers.attention import CausalAttention
-from linear_transformers.ops import parallel
+from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.sparse import strided
 
 

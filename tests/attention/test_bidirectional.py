@@ -12,8 +12,8 @@ from linear_transformers.attention import (
     LinearAttention,
     SoftmaxAttention,
 )
+from tests.attention.choices import HEADS, WIDTH, build, choices
 from tests.attention.definitions import reformer, scores, weighted
-from tests.attention.test_contract import HEADS, WIDTH, build, choices
 from tests.conftest import random_qkv
 
 ENCODERS = [choice for choice in choices() if isinstance(build(choice), BidirectionalAttention)]

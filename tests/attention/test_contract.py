@@ -1,53 +1,15 @@
 """The eight promises, for every model in conf/model and every feature map it can take."""
 
 import math
-from functools import cache
 
 import pytest
 import torch
 from torch import Tensor
 
-from linear_transformers.attention import AttentionFactory, CausalAttention, KeyValueCache
-from linear_transformers.runtime.build import build_attention
+from linear_transformers.attention import CausalAttention, KeyValueCache
+from tests.attention.choices import HEADS, WIDTH, build, choices
 from tests.attention.definitions import definition
-from tests.conftest import CONF, TRANSFORMERS, configured, random_qkv
-
-HEADS, WIDTH = 3, 8
-# Numbers at which a short sequence meets everything that a long one does.
-SMALL = [
-    ("model=linear", "model.attention.kernel=parallel"),
-    ("model=linear", "model.attention.kernel=chunkwise", "model.attention.chunk_size=8"),
-    ("model=lsh4", "model.attention.num_buckets=2", "model.attention.window=4"),
-    ("model=reformer4", "model.attention.num_buckets=4", "model.attention.chunk=8"),
-    ("model=sparse", "model.attention.stride=8"),
-    ("model=sparse", "model.attention.pattern=fixed", "model.attention.stride=8",
-     "model.attention.summary=3"),
-    ("model=retention", "model.attention.chunk_size=8"),
-    ("model=gated_delta", "model.attention.chunk_size=8"),
-]  # fmt: skip
-
-
-def choices() -> list[tuple[str, ...]]:
-    """("model=linear", "model/feature_map=elu"), ... as one would type them."""
-    maps = sorted(path.stem for path in (CONF / "model/feature_map").glob("*.yaml"))
-    found = []
-    for name in TRANSFORMERS:
-        model = f"model={name}"
-        if "feature_map:" in (CONF / f"model/{name}.yaml").read_text():
-            found += [(model, f"model/feature_map={phi}") for phi in maps]
-        else:
-            found.append((model,))
-    return found + SMALL
-
-
-@cache
-def factory(choice: tuple[str, ...]) -> AttentionFactory:
-    """Composed once: that takes longer than most of what is tested."""
-    return build_attention(configured(*choice).model)
-
-
-def build(choice: tuple[str, ...], width: int = WIDTH, heads: int = HEADS) -> CausalAttention:
-    return factory(choice)(heads, width).double().eval()
+from tests.conftest import random_qkv
 
 
 def declaring(promise: str) -> list[tuple[str, ...]]:

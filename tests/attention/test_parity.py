@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.attention.test_contract import HEADS, WIDTH, build
+from benchmarks import peers
+from tests.attention.choices import HEADS, WIDTH, build
 from tests.conftest import random_qkv
 
 LENGTHS = torch.tensor([65, 37])
@@ -31,19 +32,32 @@ def test_softmax_is_pytorchs_multi_head_attention(causal):
     torch.testing.assert_close(theirs.out_proj(outputs.flatten(2)), expected)
 
 
-@pytest.mark.filterwarnings("ignore")  # its own, of a PyTorch that is no more
-@pytest.mark.parametrize("causal", [True, False])
-def test_linear_is_pytorch_fast_transformers(causal):
-    """The paper's own code, where somebody built it: it is old, and needs a compiler."""
+@pytest.mark.filterwarnings("ignore")  # fast_transformers' own, of a PyTorch that is no more
+@pytest.mark.parametrize("name", peers.ATTENTIONS)
+@pytest.mark.parametrize("t", [1, 63, 130])
+def test_causal_linear_is_that_of_other_libraries(name, t):
+    """Outputs and gradients, where somebody installed them."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if reason := peers.unavailable(name, device, torch.float32):
+        pytest.skip(reason)
+    inputs = [x.float().to(device).requires_grad_() for x in random_qkv(t, d=16)]
+
+    def results(attention):
+        outputs = attention(*inputs)
+        return outputs, *torch.autograd.grad(outputs.square().sum(), inputs)
+
+    ours = build(("model=linear",), width=16).float().to(device)
+    theirs = peers.ATTENTIONS[name](16)
+    torch.testing.assert_close(results(ours), results(theirs), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bidirectional_linear_is_pytorch_fast_transformers():
     attention = pytest.importorskip("fast_transformers.attention", reason="an optional peer")
     masking = pytest.importorskip("fast_transformers.masking")
     q, k, v = (x.float() for x in random_qkv(65))
-    ours = build(("model=linear",)).float()
-    lengths = torch.full((2,), 65) if causal else LENGTHS
-    theirs = (attention.CausalLinearAttention if causal else attention.LinearAttention)(WIDTH)
-    mask = masking.TriangularCausalMask(65) if causal else masking.FullMask(65)
-    there = masking.LengthMask(lengths)
-    expected = theirs(q, k, v, mask, there, there)
-    outputs = ours(q, k, v) if causal else ours.bidirectional(q, k, v, lengths)
-    for i, length in enumerate(lengths):
+    there = masking.LengthMask(LENGTHS)
+    expected = attention.LinearAttention(WIDTH)(q, k, v, masking.FullMask(65), there, there)
+    outputs = build(("model=linear",)).float().bidirectional(q, k, v, LENGTHS)
+    for i, length in enumerate(LENGTHS):
         torch.testing.assert_close(outputs[i, :length], expected[i, :length], rtol=1e-4, atol=1e-5)

@@ -3,7 +3,7 @@
 import torch
 
 from linear_transformers.attention import CausalAttention
-from tests.attention.test_contract import build, choices
+from tests.attention.choices import build, choices
 from tests.conftest import random_qkv
 
 

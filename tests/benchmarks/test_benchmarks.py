@@ -10,7 +10,7 @@ from datetime import date, timedelta
 import pytest
 import torch
 
-from benchmarks import collect, operators, precision, record, report, sampling, scaling
+from benchmarks import collect, operators, peers, precision, record, report, sampling, scaling
 from linear_transformers.provenance import checkout, machine, versions, write_provenance
 from tests.conftest import PROJECT
 from tests.programs import QUICK, run
@@ -34,22 +34,25 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
         "--layers=1", "--heads=2", "--model-dim=16",
         "--batch", "1", "3", "--positions=2", "--steps=2", "--rounds=1", "--device=cpu",
         "--threads", "1", "2",
-        "--methods", "cpp int8", "linear", "softmax, cached", "softmax, no cache",
+        "--methods", "compiled int8", "recurrent", "softmax, cached", "softmax, recomputed",
     )  # fmt: skip
     measurement = json.loads((results / "sampling-cpu.json").read_text())
     rows = measurement["rows"]
-    methods = ("cpp int8", "linear", "softmax, cached", "softmax, no cache")
+    methods = ("compiled int8", "recurrent", "softmax, cached", "softmax, recomputed")
     assert [tuple(row.values())[:4] for row in rows] == [
         (length, batch, threads, method)
         for length in (20, 9)
         for batch in (1, 3)
         for threads in (1, 2)
-        for method in methods[: 2 + threads]  # without a cache only with the most threads
+        for method in methods[: 2 + threads]  # recomputed only with the most threads
     ]
     for row in rows:
         expected = 1000 * row["batch"] / (row["length"] * row["ms_per_step"])
         assert row["images_per_second"] == pytest.approx(expected, rel=0.01)
-    assert "| times as fast as | batch | length | cpp int8 | linear |" in capsys.readouterr().out
+    assert (
+        "| times as fast as | batch | length | compiled int8 | recurrent |"
+        in capsys.readouterr().out
+    )
     assert measurement["summary"] == sampling.summary(rows)
     assert measurement["command"].startswith("uv run python -m benchmarks.sampling --length 20 9 ")
     assert "softmax, cached" in shlex.split(measurement["command"])
@@ -96,6 +99,13 @@ def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
     assert "chunkwise" in capsys.readouterr().out
 
 
+def test_a_peer_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    for name, package in peers.PACKAGES.items():
+        reason = peers.unavailable(name, torch.device("cuda"), torch.float32)
+        assert f"{package} is not installed" in reason
+
+
 def test_the_ratios_to_the_peer_are_summed_up():
     rows = [
         {
@@ -119,13 +129,15 @@ def test_the_ratios_to_rivals_are_those_of_the_best_number_of_threads():
     rows = [
         {"length": 8, "batch": 2, "threads": threads, "method": method, "ms_per_step": ms}
         for threads, method, ms in [
-            (1, "cpp", 2.0), (2, "cpp", 3.0), (1, "linear", 9.0), (2, "linear", 5.0),
+            (1, "compiled", 2.0), (2, "compiled", 3.0),
+            (1, "recurrent", 9.0), (2, "recurrent", 5.0),
             (1, "fast-transformers", 12.0), (2, "fast-transformers", 10.0),
         ]
     ]  # fmt: skip
     (row,) = sampling.summary(rows)["rows"]
     assert row == {
-        "times_as_fast_as": "fast-transformers", "batch": 2, "length": 8, "cpp": 5.0, "linear": 2.0
+        "times_as_fast_as": "fast-transformers", "batch": 2, "length": 8, "compiled": 5.0,
+        "recurrent": 2.0,
     }  # fmt: skip
 
 

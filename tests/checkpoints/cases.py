@@ -63,7 +63,7 @@ IMAGES = {
         "sparse": ("model=sparse", *MIXTURE, "model.attention.stride=8", "optimizer=adamw"),
         "favor": (
             "model=linear", *MIXTURE, "model/feature_map=favor",
-            "model.feature_map.num_directions=4",
+            "model.attention.feature_map.num_directions=4",
         ),
         "ema": ("model=linear", *MIXTURE, "callbacks=ema", "callbacks.ema.decay=0.95"),
         "categorical": (

@@ -3,6 +3,7 @@
 import io
 import struct
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -49,7 +50,7 @@ def test_colour_for_a_grey_model_is_weighed_as_the_eye_does(saved):
 
 def test_bytes_become_the_models_levels(saved):
     picture = saved(Image.fromarray(np.full((4, 6), 128, np.uint8)))
-    assert (read(picture, GREY._replace(num_levels=17)) == 8).all()
+    assert (read(picture, replace(GREY, num_levels=17)) == 8).all()
 
 
 @pytest.mark.parametrize(("background", "expected"), [(0, 100), (255, 228)])

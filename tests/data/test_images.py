@@ -2,7 +2,6 @@
 
 import gzip
 import pickle
-import struct
 from urllib.error import URLError
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from linear_transformers.data import ArrayImages, Digits, ImageShape, TorchvisionImages
 from linear_transformers.data.images import split_off
 from linear_transformers.data.sequences import to_sequences
+from tests.files import write_mnist
 
 
 def test_digits_are_split_once_and_for_all():
@@ -36,9 +36,9 @@ def test_a_sequence_runs_row_by_row_with_channels_together():
 
 def test_training_batches_are_whole_and_evaluation_sees_every_image():
     data = Digits(batch_size=32)
-    train = list(data.train_dataloader())
+    train = list(data.loader("train"))
     assert {tuple(batch.shape) for batch in train} == {(32, 64)}
-    assert sum(len(batch) for batch in list(data.test_dataloader())) == 180
+    assert sum(len(batch) for batch in list(data.loader("test"))) == 180
     assert train[0].dtype == torch.uint8
 
 
@@ -54,18 +54,6 @@ def test_split_off_is_fixed_and_complete():
 def test_an_impossible_validation_split_is_refused(count, raises_one_line):
     with raises_one_line(f"{count} validation images", "between 1 and 99"):
         split_off(np.zeros((100, 1, 1, 1), np.uint8), count, seed=0)
-
-
-def write_mnist(root, count=20):
-    """torchvision's layout with a few random images."""
-    folder = root / "MNIST" / "raw"
-    folder.mkdir(parents=True)
-    for name in ("train", "t10k"):
-        pixels = np.random.default_rng(0).integers(0, 256, (count, 28, 28), np.uint8)
-        header = struct.pack(">4i", 2051, count, 28, 28)
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(header + pixels.tobytes())
-        labels = struct.pack(">2i", 2049, count) + bytes(count)
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(labels)
 
 
 def no_network(*args, **kwargs):
@@ -95,7 +83,7 @@ def test_mnist_files_that_are_there_are_not_downloaded(tmp_path, monkeypatch):
     monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", no_network)
     write_mnist(tmp_path)
     data = TorchvisionImages("MNIST", str(tmp_path), val_size=5, batch_size=2)
-    data.prepare_data()
+    data.fetch()
     assert [images.shape for images in data.splits] == [
         (15, 28, 28, 1), (5, 28, 28, 1), (20, 28, 28, 1),
     ]  # fmt: skip
@@ -128,7 +116,7 @@ def test_missing_files_without_a_network_say_where_to_put_them(
     monkeypatch.setattr(target, no_network)
     data = TorchvisionImages(dataset, str(tmp_path), val_size=5, batch_size=2)
     with raises_one_line(dataset, str(tmp_path), "nor downloaded", "data.root=DIR"):
-        data.prepare_data()
+        data.fetch()
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>not found</html>"])
@@ -235,10 +223,10 @@ def test_a_missing_file_is_named(tmp_path, raises_one_line):
 
 def test_fewer_images_than_a_batch_are_refused(raises_one_line):
     with raises_one_line("1437 training images", "batch of 2000", "data.batch_size=1437"):
-        Digits(batch_size=2000).check_sizes(world_size=1)
+        Digits(batch_size=2000).check(world_size=1)
 
 
 def test_training_can_be_limited_to_some_images():
     data = Digits(batch_size=8, num_train=20)
     assert [len(images) for images in data.splits] == [20, 180, 180]
-    assert len(list(data.train_dataloader())) == 2
+    assert len(list(data.loader("train"))) == 2

@@ -1,20 +1,20 @@
-"""The compiled step is the model's step."""
+"""The compiled stepper is the model's own step."""
 
 from functools import partial
 
 import pytest
 import torch
 
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu, Relu
-from linear_transformers.ops.compiling import compiled
+from linear_transformers.kernels.compiling import compiled
 from linear_transformers.sampling import (
-    CompiledDecoder,
+    CompiledStepper,
+    RecurrentStepper,
     complete,
-    read,
-    round_weights,
+    prefill,
     uniform_noise,
 )
 from tests.conftest import autoregressive
@@ -32,7 +32,8 @@ SHAPES = {
 }
 
 pytestmark = pytest.mark.skipif(
-    ops.step_unavailable() is not None, reason=f"no compiled step: {ops.step_unavailable()}"
+    kernels.step_unavailable() is not None,
+    reason=f"no compiled stepper: {kernels.step_unavailable()}",
 )
 
 
@@ -48,13 +49,13 @@ def linear(shape: str = "paper", *, scale: float = 1.0, feature_map=Elu, attenti
     return model.eval()
 
 
-def stepped(decoder, model, tokens, state=None):
+def stepped(stepper, tokens, state=None):
     """The parameters after each token, [b, t, p]."""
-    state = model.init_state(len(tokens)) if state is None else state
+    state = stepper.model.init_state(len(tokens)) if state is None else state
     outputs = []
     with torch.inference_mode():
         for i in range(tokens.shape[1]):
-            output, state = decoder.step(tokens[:, i], state)
+            output, state = stepper.step(tokens[:, i], state)
             outputs.append(output)
     return torch.stack(outputs, dim=1)
 
@@ -65,10 +66,8 @@ def stepped(decoder, model, tokens, state=None):
 def test_it_is_forward_in_float64_of_the_rounded_weights(shape, precision, scale):
     model = linear(shape, scale=scale)
     tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
-    decoder = CompiledDecoder(model, precision)
-    outputs = stepped(decoder, model, tokens)
     exact = model(tokens)
-    round_weights(model, precision)
+    outputs = stepped(CompiledStepper(model, precision), tokens)  # rounds the model's weights, too
     expected = model.double()(tokens)
     torch.testing.assert_close(outputs.double(), expected, rtol=1e-4, atol=1e-4)
     if precision != "float32":  # the rounding is there to be seen
@@ -80,14 +79,14 @@ def test_it_is_forward_in_float64_of_the_rounded_weights(shape, precision, scale
 def test_a_sequence_is_the_same_to_the_last_bit_beside_any_others(shape, precision):
     model = linear(shape)
     tokens = torch.randint(NUM_VALUES, (13, 8))
-    decoder = CompiledDecoder(model, precision)
-    together = stepped(decoder, model, tokens)
+    stepper = CompiledStepper(model, precision)
+    together = stepped(stepper, tokens)
     threads = torch.get_num_threads()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             for batch in (1, 2, 5, 7, 13):
-                parts = [stepped(decoder, model, part) for part in tokens.split(batch)]
+                parts = [stepped(stepper, part) for part in tokens.split(batch)]
                 assert torch.equal(torch.cat(parts), together)
     finally:
         torch.set_num_threads(threads)
@@ -98,32 +97,32 @@ def test_sampling_draws_what_the_model_draws_at_any_batch_size():
     values, known = torch.randint(NUM_VALUES, (9, LENGTH)), torch.arange(LENGTH) < 11
     noise = uniform_noise(distribution, seed=0, indices=range(9), length=LENGTH)
     drawn = {}
-    for name, decoder, batch in (
-        ("model", model, 9), ("compiled", CompiledDecoder(model), 9),
-        ("one by one", CompiledDecoder(model), 1),
+    for name, stepper, batch in (
+        ("recurrent", RecurrentStepper(model), 9), ("compiled", CompiledStepper(model), 9),
+        ("one by one", CompiledStepper(model), 1),
     ):  # fmt: skip
         parts = []
         for i in range(0, 9, batch):
-            prompt = read(decoder, values[i : i + batch], known)
+            start = prefill(stepper, values[i : i + batch], known)
             rows = torch.arange(len(values[i : i + batch]))
             part = noise[i : i + batch]
-            parts.append(complete(decoder, distribution.sample, prompt, rows, part))
-            # In place: but on a copy, so that a prompt can be continued again.
-            again = complete(decoder, distribution.sample, prompt, rows, part)
+            parts.append(complete(stepper, distribution.sample, start, rows, part))
+            # In place: but on a copy, so that what was prefilled can be completed again.
+            again = complete(stepper, distribution.sample, start, rows, part)
             assert torch.equal(again, parts[-1])
         drawn[name] = torch.cat(parts)
-    assert torch.equal(drawn["compiled"], drawn["model"])
+    assert torch.equal(drawn["compiled"], drawn["recurrent"])
     assert torch.equal(drawn["one by one"], drawn["compiled"])
 
 
 def test_it_goes_on_from_what_was_read():
     model = linear()
     tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
-    decoder = CompiledDecoder(model)
+    stepper = CompiledStepper(model)
     with torch.inference_mode():
-        first, state = decoder.prefill(tokens[:, :7])
-        second, state = decoder.prefill(tokens[:, 7:15], state)
-        rest = stepped(decoder, model, tokens[:, 15:], decoder.select(state, torch.arange(BATCH)))
+        first, state = stepper.prefill(tokens[:, :7])
+        second, state = stepper.prefill(tokens[:, 7:15], state)
+        rest = stepped(stepper, tokens[:, 15:], stepper.select(state, torch.arange(BATCH)))
     outputs = torch.cat([first, second, rest], dim=1)
     torch.testing.assert_close(outputs, model(tokens), rtol=1e-4, atol=1e-4)
 
@@ -131,13 +130,13 @@ def test_it_goes_on_from_what_was_read():
 def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
     weight = torch.randn(5, 64)
     weight[3] = 0
-    levels = ops.rounded(weight, "int8")
+    levels = kernels.rounded(weight, "int8")
     assert torch.equal(levels[3], weight[3])
     steps = weight.abs().amax(1, keepdim=True) / 127
     assert ((levels - weight).abs() <= 0.5001 * steps).all()
     whole = levels / steps.masked_fill(steps == 0, 1)
     torch.testing.assert_close(whole, whole.round(), rtol=0, atol=1e-3)
-    torch.testing.assert_close(ops.rounded(levels, "int8"), levels)  # twice is once
+    torch.testing.assert_close(kernels.rounded(levels, "int8"), levels)  # twice is once
 
 
 @pytest.mark.parametrize(
@@ -151,8 +150,8 @@ def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
     ],
 )
 def test_where_there_is_none_it_is_said(model, reason, raises_one_line):
-    with raises_one_line("compiled step", reason):
-        CompiledDecoder(model())
+    with raises_one_line("stepper=compiled", reason):
+        CompiledStepper(model())
 
 
 def test_without_a_compiler_it_is_said(monkeypatch, tmp_path, raises_one_line):
@@ -160,7 +159,7 @@ def test_without_a_compiler_it_is_said(monkeypatch, tmp_path, raises_one_line):
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
     compiled.cache_clear()
     try:
-        with raises_one_line("compiled step cannot run"):
-            CompiledDecoder(linear())
+        with raises_one_line("stepper=compiled cannot run"):
+            CompiledStepper(linear())
     finally:
         compiled.cache_clear()

@@ -1,4 +1,4 @@
-"""Attention mechanisms. One backend a file, one class, two forms: `forward` and `step`."""
+"""Attention mechanisms. One mechanism a file, one class, two forms: `forward` and `step`."""
 
 from linear_transformers.attention.additive import AdditiveAttention
 from linear_transformers.attention.base import (

@@ -4,10 +4,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.ops.precision import widened, without_autocast
-from linear_transformers.shapes import Keys, Outputs, Queries, Values
 
 
 class AdditiveAttention(CachedAttention):
@@ -17,15 +17,14 @@ class AdditiveAttention(CachedAttention):
     feature, where that has a matrix product. w is learned, one for each head.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        block_size: Queries whose scores are there at a time. Only memory depends on it.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        block_size: The number of queries whose scores are computed at a time. Only memory depends
+            on it.
 
     Raises:
         ValueError: `block_size` is below 1.
     """
-
-    kernel = "blocks of queries"
 
     def __init__(self, num_heads: int, head_dim: int, *, block_size: int = 64):
         super().__init__(num_heads, head_dim)
@@ -34,14 +33,14 @@ class AdditiveAttention(CachedAttention):
         self.weight = nn.Parameter(torch.randn(num_heads, head_dim) * head_dim**-0.5)
         self.block_size = block_size
 
-    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         check_equal_lengths(q, k)
         return self._attend(q, k.transpose(1, 2), v.transpose(1, 2), 0)
 
-    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         return self._attend(q, cache.keys, cache.values, start)
 
-    def _attend(self, q: Queries, keys: Tensor, values: Tensor, start: int) -> Outputs:
+    def _attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
         outputs = []
         for i in range(0, q.shape[1], self.block_size):
             part = q[:, i : i + self.block_size]
@@ -56,7 +55,7 @@ class AdditiveAttention(CachedAttention):
 
 
 def _additive(q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
-    """Queries [b, t, h, d] that are the last t of the positions that keys stand at."""
+    """Attend from queries [b, t, h, d] at the last t of the keys' positions."""
     dtype = values.dtype
     q, keys, values, weight = widened(q.transpose(1, 2), keys, values, weight)
     with without_autocast(values):

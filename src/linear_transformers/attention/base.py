@@ -7,18 +7,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Lengths,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Rows,
-    Value,
-    Values,
-)
+from linear_transformers import shapes as sh
 
 State = TypeVar("State")
 Memory = TypeVar("Memory")
@@ -29,25 +18,29 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
 
     The two forms are one function: stepping through a sequence from `init_state` yields
     exactly what `forward` yields, up to rounding. `tests/attention/test_contract.py` holds
-    every backend to it, and to the promises that the backend declares below.
+    every mechanism to it, and to the promises that the class declares below.
 
     States are values: no method but `step_in_place` changes the state it is given, so a state
     can be kept and continued twice (many completions of one prefix).
 
     Attributes:
-        kernel: Which implementation of the parallel form was asked for.
-        constant_state: Whether the state's size is independent of how much was read.
-        exactly_causal: Whether no output depends on a later position. Where one does, its
-            likelihoods are none, and stepping cannot give what `forward` gives.
-        weights_sum_to_one: Whether outputs are means of values: a constant comes back as it is.
-        shares_keys: Whether queries are their own keys; `k` is not looked at.
+        kernel: The implementation of the parallel form that was asked for, by name. A mechanism
+            with several makes it an option; most have one, in PyTorch.
+        constant_state: Whether the state's size is independent of the length of the past.
+        exactly_causal: Whether no output depends on a later position. Otherwise its likelihoods
+            are not valid, and stepping cannot give what `forward` gives.
+        weights_sum_to_one: Whether outputs are means of values, so that a constant is preserved.
+        shares_keys: Whether queries are their own keys; `k` is then ignored.
+        free_options: Options on which only speed and memory depend: a checkpoint that was
+            trained with one can be continued and used with another.
     """
 
-    kernel: str
+    kernel: str = "torch"
     constant_state: ClassVar[bool]
     exactly_causal: ClassVar[bool] = True
     weights_sum_to_one: ClassVar[bool] = True
     shares_keys: ClassVar[bool] = False
+    free_options: ClassVar[frozenset[str]] = frozenset({"kernel", "chunk_size", "block_size"})
 
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__()
@@ -55,14 +48,18 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         self.head_dim = head_dim
 
     def kernel_on(self, device: torch.device) -> str:
-        """Which implementation runs there, for the run's log."""
-        return self.kernel
-
-    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
-        """Every position at once, each seeing itself and those before it.
+        """Return the name of the implementation that runs on a device: `auto` is resolved.
 
         Raises:
-            ValueError: The queries and keys are not equally many.
+            ValueError: The implementation that was asked for cannot run there.
+        """
+        return self.kernel
+
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
+        """Return the outputs of all positions, each seeing itself and those before it.
+
+        Raises:
+            ValueError: The numbers of queries and keys differ.
         """
         return self.prefill(q, k, v)[0]
 
@@ -75,78 +72,84 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> State:
-        """The empty past.
+        """Return the initial (empty) state.
 
         Args:
-            batch: How many sequences run side by side.
-            device: Where the state lives.
+            batch: The number of sequences that run side by side.
+            device: The device of the state.
             dtype: The type of the inputs to come. Sums may be kept in a wider one.
-            capacity: How many positions are expected. A hint to reserve memory once; more may
+            capacity: The number of positions expected. A hint to reserve memory once; more may
                 come, and states of constant size ignore it.
         """
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """What is remembered of one sequence after `length` positions, in bytes."""
+        """Return the size of one sequence's state after `length` positions, in bytes."""
         state: Any = self.init_state(1, device="meta", dtype=dtype)
         parts = (state,) if isinstance(state, Tensor) else state
         return sum(part.nbytes for part in parts if isinstance(part, Tensor))
 
     @abstractmethod
-    def step(self, q_i: Query, k_i: Key, v_i: Value, state: State) -> tuple[Output, State]:
-        """One position: its output, and the state that includes it."""
+    def step(
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: State
+    ) -> tuple[sh.Output, State]:
+        """Return the output of one position, and the state that includes it."""
 
-    def step_in_place(self, q_i: Query, k_i: Key, v_i: Value, state: State) -> tuple[Output, State]:
-        """`step`, which may change the state it is given: that must not be used again."""
+    def step_in_place(
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: State
+    ) -> tuple[sh.Output, State]:
+        """Take a `step` that may overwrite the given state, which must not be used again."""
         return self.step(q_i, k_i, v_i, state)
 
     @abstractmethod
-    def select(self, state: State, rows: Rows) -> State:
-        """The state of some of the sequences; a row that is named twice is forked."""
+    def select(self, state: State, rows: sh.Rows) -> State:
+        """Return the state of some of the sequences; a row named twice is forked."""
 
     @abstractmethod
     def prefill(
-        self, q: Queries, k: Keys, v: Values, state: State | None = None
-    ) -> tuple[Outputs, State]:
-        """A whole stretch in parallel after `state`, and the state after it.
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: State | None = None
+    ) -> tuple[sh.Outputs, State]:
+        """Return the outputs of positions that follow `state`, and the state after them.
 
         Raises:
-            ValueError: The queries and keys are not equally many.
+            ValueError: The numbers of queries and keys differ.
         """
 
 
 class BidirectionalAttention(ABC):
-    """What a backend adds that can also see everything, as encoders do."""
+    """Attention without a causal mask, as encoders use it."""
 
     @abstractmethod
     def bidirectional(
-        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
-    ) -> Outputs:
-        """Every position sees all positions of its sequence.
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
+    ) -> sh.Outputs:
+        """Return the outputs of all positions, each seeing the whole of its sequence.
 
         Args:
-            q: Queries.
-            k: Keys.
-            v: Values.
-            lengths: How many positions each sequence has, at least 1; None is all. What
-                padding holds is not looked at, and the outputs at padding mean nothing.
+            q: The queries.
+            k: The keys.
+            v: The values.
+            lengths: The number of positions of each sequence, at least 1; None is all. Padding
+                is ignored, and outputs at padding are undefined.
         """
 
 
 class CrossAttention(BidirectionalAttention, Generic[Memory]):
-    """What a backend adds whose queries may be of another sequence than its keys, as decoders'
-    are: the keys and values are summarised once, and read as often as there are queries."""
+    """Attention to another sequence, as decoders use it.
+
+    Keys and values are summarised once, and read as often as there are queries.
+    """
 
     @abstractmethod
-    def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> Memory:
-        """What is kept of all keys and values, or of each sequence's first `lengths`."""
+    def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> Memory:
+        """Return the memory of all keys and values, or of each sequence's first `lengths`."""
 
     @abstractmethod
-    def read(self, q: Queries, memory: Memory) -> Outputs:
-        """What each query finds in it."""
+    def read(self, q: sh.Queries, memory: Memory) -> sh.Outputs:
+        """Return what each query reads from a memory."""
 
     def bidirectional(
-        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
-    ) -> Outputs:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
+    ) -> sh.Outputs:
         return self.read(q, self.summarize(k, v, lengths))
 
 
@@ -154,8 +157,8 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
 AttentionFactory = Callable[[int, int], CausalAttention]
 
 
-def check_equal_lengths(q: Queries, k: Keys) -> None:
-    """Causal attention pairs position i with position i: other shapes have no meaning."""
+def check_equal_lengths(q: sh.Queries, k: sh.Keys) -> None:
+    """Raise a ValueError unless there are as many queries as keys."""
     if q.shape[1] != k.shape[1]:
         raise ValueError(
             f"Causal attention was given {q.shape[1]} queries and {k.shape[1]} keys. "

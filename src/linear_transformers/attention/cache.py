@@ -1,4 +1,4 @@
-"""What attention to stored keys and values shares: the cache, and how it is filled."""
+"""Attention to stored keys and values: the cache, and how it is filled."""
 
 from abc import abstractmethod
 from typing import ClassVar, NamedTuple
@@ -7,18 +7,8 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CausalAttention, check_equal_lengths
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Rows,
-    Value,
-    Values,
-)
 
 
 class Buffer:
@@ -58,7 +48,7 @@ class KeyValueCache(NamedTuple):
     def append(
         self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]
     ) -> "KeyValueCache":
-        """The cache with more positions at its end; this one still reads as it did."""
+        """Return a cache with more positions at its end. This one is left unmodified."""
         start, end = self.length, self.length + keys.shape[2]
         buffer = self.buffer
         # With gradients every step needs memory of its own: backward reads it again.
@@ -69,8 +59,8 @@ class KeyValueCache(NamedTuple):
         buffer.taken = end
         return KeyValueCache(buffer, end)
 
-    def select(self, rows: Rows) -> "KeyValueCache":
-        """Some of the sequences, in memory of their own with as much room."""
+    def select(self, rows: sh.Rows) -> "KeyValueCache":
+        """Return the cache of some of the sequences, in memory of its own with as much room."""
         room = (0, 0, 0, self.buffer.capacity - self.length)
         buffer = Buffer(F.pad(self.keys[rows], room), F.pad(self.values[rows], room))
         buffer.taken = self.length
@@ -87,8 +77,8 @@ class CachedAttention(CausalAttention[KeyValueCache]):
     constant_state: ClassVar[bool] = False
 
     @abstractmethod
-    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
-        """Queries at positions `start`, `start + 1`, ... to a cache that ends with their own."""
+    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
+        """Attend from positions `start`, `start + 1`, ... to a cache that ends with theirs."""
 
     def init_state(
         self,
@@ -106,17 +96,17 @@ class CachedAttention(CausalAttention[KeyValueCache]):
         return 2 * self.num_heads * length * self.head_dim * dtype.itemsize
 
     def step(
-        self, q_i: Query, k_i: Key, v_i: Value, state: KeyValueCache
-    ) -> tuple[Output, KeyValueCache]:
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: KeyValueCache
+    ) -> tuple[sh.Output, KeyValueCache]:
         state = state.append(k_i.unsqueeze(2), v_i.unsqueeze(2))
         return self.attend(q_i.unsqueeze(1), state, state.length - 1).squeeze(1), state
 
-    def select(self, state: KeyValueCache, rows: Rows) -> KeyValueCache:
+    def select(self, state: KeyValueCache, rows: sh.Rows) -> KeyValueCache:
         return state.select(rows)
 
     def prefill(
-        self, q: Queries, k: Keys, v: Values, state: KeyValueCache | None = None
-    ) -> tuple[Outputs, KeyValueCache]:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: KeyValueCache | None = None
+    ) -> tuple[sh.Outputs, KeyValueCache]:
         check_equal_lengths(q, k)
         if state is None:
             state = self.init_state(len(k), device=k.device, dtype=k.dtype)

@@ -15,12 +15,11 @@ class DeltaAttention(FastWeightAttention):
     O(t (l + d) d) for t positions in chunks of l; the state is d by d a head.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        chunk_size: l. Only speed depends on it.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        chunk_size: The positions of a chunk, l. Only speed depends on it.
     """
 
-    kernel = "chunkwise, WY"
     over_sequence = delta
     over_position = delta_step
 
@@ -36,12 +35,14 @@ class DeltaAttention(FastWeightAttention):
 
 
 class GatedDeltaAttention(DeltaAttention):
-    """The delta rule with a memory that also fades: S_(i-1) is first multiplied by a_i, which is
-    sigmoid(gate(k_i)) (Yang, Kautz and Hatamizadeh, 2025)."""
+    """The delta rule with a decay: S_(i-1) is first multiplied by a_i = sigmoid(gate(k_i)).
+
+    See Yang, Kautz and Hatamizadeh (2025).
+    """
 
     def __init__(self, num_heads: int, head_dim: int, *, chunk_size: int = 64):
         super().__init__(num_heads, head_dim, chunk_size=chunk_size)
-        # At first about 1/50 is forgotten a step.
+        # The initial decay forgets about 1/50 a step.
         self.decay = KeyGate(num_heads, head_dim, 1, bias=4.0)
 
     def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:

@@ -1,5 +1,8 @@
-"""What recurrences over one matrix a head share: unnormalised linear attention with a memory
-that forgets or corrects itself. "Fast weights" is their oldest name (Schmidhuber, 1992)."""
+"""Unnormalised linear attention with a memory that forgets or corrects itself.
+
+The state is one matrix a head. "Fast weights" is the oldest name of such recurrences (Schmidhuber,
+1992).
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -10,19 +13,9 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CausalAttention, check_equal_lengths
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Rows,
-    Value,
-    Values,
-)
 
 MatrixState = Float[Tensor, "b h c m"]
 
@@ -30,8 +23,8 @@ MatrixState = Float[Tensor, "b h c m"]
 class FastWeightAttention(CausalAttention[Tensor]):
     """The state is S, and the output S^T q scaled to unit root mean square, times a weight.
 
-    No denominator: the sum of the weights may be anything, also negative, so a constant value
-    does not come back as it is, and the norm takes over what the denominator is for.
+    There is no denominator: attention weights do not sum to one and may be negative. The norm
+    bounds the outputs instead.
     """
 
     constant_state: ClassVar[bool] = True
@@ -46,7 +39,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
 
     @abstractmethod
     def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:
-        """What the operator takes, of queries, keys and values [*batch, h, d] widened."""
+        """Return the operator's inputs, given queries, keys and values [*batch, h, d], widened."""
 
     def init_state(
         self,
@@ -59,18 +52,20 @@ class FastWeightAttention(CausalAttention[Tensor]):
         shape = (batch, self.num_heads, self.head_dim, self.head_dim)
         return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
 
-    def step(self, q_i: Query, k_i: Key, v_i: Value, state: MatrixState) -> tuple[Output, Any]:
+    def step(
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: MatrixState
+    ) -> tuple[sh.Output, Any]:
         with without_autocast(v_i):
             inputs = self.prepare(*widened(q_i, k_i, v_i))
             output, state = type(self).over_position(*inputs, state)
             return self._normed(output, v_i.dtype), state
 
-    def select(self, state: MatrixState, rows: Rows) -> Tensor:
+    def select(self, state: MatrixState, rows: sh.Rows) -> Tensor:
         return state[rows]
 
     def prefill(
-        self, q: Queries, k: Keys, v: Values, state: Any = None
-    ) -> tuple[Outputs, MatrixState]:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: Any = None
+    ) -> tuple[sh.Outputs, MatrixState]:
         check_equal_lengths(q, k)
         with without_autocast(v):
             inputs = self.prepare(*widened(q, k, v))
@@ -84,16 +79,16 @@ class FastWeightAttention(CausalAttention[Tensor]):
 
 
 class KeyGate(nn.Module):
-    """Numbers that a head reads off each of its keys: how much to forget, how much to correct.
+    """A linear gate of each key: how much to forget, or how much to correct.
 
-    The papers read them off the layer's input; a key is a projection of it, and all that the
-    contract hands on.
+    The papers compute gates from the layer's input. A key is a projection of it, and all that
+    the contract passes on.
 
     Args:
-        num_heads: h.
-        head_dim: d.
-        width: Numbers for each key.
-        bias: Where they start from.
+        num_heads: The number of heads, h.
+        head_dim: The width of a key, d.
+        width: The number of gates of a key.
+        bias: The initial bias.
     """
 
     def __init__(self, num_heads: int, head_dim: int, width: int, *, bias: float):

@@ -1,4 +1,4 @@
-"""Gated linear attention (Yang et al., 2024): what is forgotten depends on what is read."""
+"""Gated linear attention (Yang et al., 2024), whose decay depends on the input."""
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -6,7 +6,7 @@ from torch import Tensor
 from linear_transformers.attention.fast_weights import FastWeightAttention, KeyGate
 from linear_transformers.ops.decayed import decayed, decayed_step
 
-# No feature is forgotten faster: a chunk of 16 positions then stays within float32.
+# The fastest decay, in logs: a chunk of 16 positions then stays within float32.
 FASTEST = -5.0
 
 
@@ -16,11 +16,10 @@ class GatedLinearAttention(FastWeightAttention):
     Costs O(t (16 + d) d) for t positions; the state is d by d a head.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
     """
 
-    kernel = "chunkwise"
     over_sequence = decayed
     over_position = decayed_step
     chunk_size: int = 16

@@ -1,5 +1,4 @@
-"""Random rotations that put alike vectors into one bucket, and what attention within buckets
-shares, whichever its causal form is."""
+"""Locality-sensitive hashing, and the bidirectional form of attention within buckets."""
 
 from typing import ClassVar
 
@@ -7,25 +6,27 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import BidirectionalAttention
 from linear_transformers.ops import lsh
 from linear_transformers.ops.bidirectional import valid
-from linear_transformers.shapes import Keys, Lengths, Outputs, Queries, Values
 
 
 class HashPlanes(nn.Module):
-    """Andoni et al. (2015), as in Reformer: for each head and round a rotation of its own.
+    """Random rotations that hash similar vectors into one bucket, one for each head and round.
+
+    The hash is that of Andoni et al. (2015), as in Reformer.
 
     The planes are a buffer: saved with the weights, the same in every `forward` and `step`.
 
     Args:
-        num_heads: h.
-        head_dim: d.
-        num_rounds: r.
-        num_buckets: An even number.
+        num_heads: The number of heads, h.
+        head_dim: The width of a vector, d.
+        num_rounds: The number of hashing rounds, a.
+        num_buckets: The number of buckets of a round, which is even.
 
     Raises:
-        ValueError: No rounds, or an odd number of buckets.
+        ValueError: There are no rounds, or the number of buckets is odd.
     """
 
     planes: Tensor
@@ -43,21 +44,20 @@ class HashPlanes(nn.Module):
         shape = (num_heads, num_rounds, head_dim, num_buckets // 2)
         self.register_buffer("planes", torch.randn(shape))
 
-    def forward(self, q: Queries) -> Int[Tensor, "b h r t"]:
-        """The bucket of each vector in each round."""
+    def forward(self, q: sh.Queries) -> Int[Tensor, "b h a t"]:
+        """Return the bucket of each vector in each round."""
         return lsh.buckets_of(q, self.planes)
 
 
 class BucketAttention(BidirectionalAttention):
-    """Where nothing is to be hidden, every LSH attention is Reformer's: sorted by bucket, cut into
-    chunks, each seeing itself and the one before. Queries are keys."""
+    """Attention within buckets, whose bidirectional form is Reformer's: see `lsh.chunked`."""
 
     shares_keys: ClassVar[bool] = True
     hash: HashPlanes
     chunk: int
 
     def bidirectional(
-        self, q: Queries, k: Keys, v: Values, lengths: Lengths | None = None
-    ) -> Outputs:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
+    ) -> sh.Outputs:
         there = None if lengths is None else valid(lengths, q.shape[1])
         return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=False, there=there)

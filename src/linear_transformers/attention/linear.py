@@ -5,31 +5,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from linear_transformers import ops
+from linear_transformers import kernels
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import (
     CausalAttention,
     CrossAttention,
     check_equal_lengths,
 )
-from linear_transformers.feature_maps import Elu, FeatureMapFactory
-from linear_transformers.ops import LinearState
-from linear_transformers.ops.precision import widened, without_autocast
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Lengths,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Rows,
-    Value,
-    Values,
-)
+from linear_transformers.feature_maps import FeatureMapFactory
+from linear_transformers.ops.bidirectional import read, summarize
+from linear_transformers.ops.precision import mapped, widened
+from linear_transformers.ops.recurrent import LinearState, empty_state, step
 
 
 class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState]):
-    """softmax's exponential replaced by a dot product of features.
+    """Softmax attention with its exponential replaced by a dot product of features.
 
         V'_i = phi(q_i)^T sum_{j<=i} phi(k_j) v_j^T  /  phi(q_i)^T sum_{j<=i} phi(k_j)
 
@@ -37,21 +27,20 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     what `summarize` keeps of a whole sequence, for encoders and for cross-attention.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        feature_map: Makes phi from d.
-        eps: Added to the denominator once, after the dot product.
-        scale: phi sees queries and keys each multiplied by sqrt(scale), so their dot product
-            by `scale`. The paper's 1.0 leaves them as they are.
-        chunk_size: Positions a chunk of `chunkwise`. Only speed depends on it.
-        kernel: Of the causal parallel form: `parallel`, the definition; `chunkwise`, matrix
-            products; `cpp`, compiled for CPUs, and `triton` and `cuda`, for GPUs, with elu
-            fused; `fast_transformers` and `fla`, of other libraries. `auto` is `cpp` on CPUs
-            that have a compiler, else `chunkwise`.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        feature_map: The constructor of phi, which takes d.
+        eps: The number added to the denominator, once, after the dot product.
+        scale: The factor of the dot product of queries and keys before phi: each is multiplied
+            by sqrt(scale). The paper has 1.0.
+        kernel: The implementation of the causal parallel form: `parallel`, the definition;
+            `chunkwise`, matrix products; `cpp`, compiled for CPUs; `triton` and `cuda`, for
+            GPUs. `auto` is `cpp` on CPUs that have a compiler, else `chunkwise`. Only speed
+            depends on it.
 
     Raises:
-        ValueError: A number that is too small, or a kernel that is unknown; one that cannot run
-            where the tensors are is refused there.
+        ValueError: A number is too small, or the kernel is unknown. One that cannot run where the
+            tensors are is refused when it is called.
     """
 
     constant_state: ClassVar[bool] = True
@@ -64,7 +53,6 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         feature_map: FeatureMapFactory,
         eps: float = 1e-6,
         scale: float = 1.0,
-        chunk_size: int = 32,
         kernel: str = "auto",
     ):
         super().__init__(num_heads, head_dim)
@@ -72,19 +60,16 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             raise ValueError(f"scale={scale} was asked for; it must be above 0 (the paper: 1.0).")
         if eps < 0:
             raise ValueError(f"eps={eps} was asked for; it must not be negative.")
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size={chunk_size} was asked for; it must be at least 1.")
-        if kernel not in ("auto", *ops.KERNELS):
-            choices = ["auto", *ops.KERNELS]
+        choices = ["auto", *kernels.KERNELS]
+        if kernel not in choices:
             raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")
         self.feature_map = feature_map(head_dim)
         self.eps = eps
         self.scale = scale
-        self.chunk_size = chunk_size
         self.kernel = kernel
 
     def kernel_on(self, device: torch.device) -> str:
-        return ops.chosen(self.kernel, device)
+        return kernels.chosen(self.kernel, device)
 
     def init_state(
         self,
@@ -94,64 +79,47 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> LinearState:
-        return ops.empty_state(
-            batch,
-            self.num_heads,
-            self.feature_map.feature_dim,
-            self.head_dim,
-            device=device,
-            dtype=dtype,
-        )
+        sizes = batch, self.num_heads, self.feature_map.feature_dim, self.head_dim
+        return empty_state(*sizes, device=device, dtype=dtype)
 
     def step(
-        self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
-    ) -> tuple[Output, LinearState]:
-        return ops.step(*self._features(q_i, k_i), v_i, state, eps=self.eps)
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
+    ) -> tuple[sh.Output, LinearState]:
+        q_i, k_i = self._features(q_i, k_i)
+        return step(q_i, k_i, v_i, state, eps=self.eps)
 
     def step_in_place(
-        self, q_i: Query, k_i: Key, v_i: Value, state: LinearState
-    ) -> tuple[Output, LinearState]:
-        """In Triton, where that runs: the state stays where it is."""
-        if ops.triton_unavailable(v_i.device, v_i.dtype):
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
+    ) -> tuple[sh.Output, LinearState]:
+        """Step in Triton, where that runs: the state stays where it is."""
+        if kernels.triton_unavailable(v_i.device, v_i.dtype):
             return self.step(q_i, k_i, v_i, state)
-        elu = type(self.feature_map) is Elu
-        q_i, k_i = self._unmapped(q_i, k_i) if elu else self._features(q_i, k_i)
-        return ops.step_in_place(q_i, k_i, v_i, state, eps=self.eps, elu=elu), state
+        inputs = *self._scaled(q_i, k_i), v_i, state
+        return kernels.step_in_place(*inputs, phi=self.feature_map, eps=self.eps)
 
-    def select(self, state: LinearState, rows: Rows) -> LinearState:
+    def select(self, state: LinearState, rows: sh.Rows) -> LinearState:
         return LinearState(*(sums[rows] for sums in state))
 
     def prefill(
-        self, q: Queries, k: Keys, v: Values, state: LinearState | None = None
-    ) -> tuple[Outputs, LinearState]:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: LinearState | None = None
+    ) -> tuple[sh.Outputs, LinearState]:
         check_equal_lengths(q, k)
-        name = ops.chosen(self.kernel, v.device, v.dtype)
-        kernel = ops.KERNELS[name]
-        if kernel.fuses_elu and type(self.feature_map) is Elu:
-            return kernel.run(*self._unmapped(q, k), v, eps=self.eps, state=state, elu=True)
-        if name == "chunkwise":
-            options = {"chunk_size": self.chunk_size, "phi": self._phi}
-            return kernel.run(q, k, v, eps=self.eps, state=state, **options)
-        return kernel.run(*self._features(q, k), v, eps=self.eps, state=state)
+        run = kernels.KERNELS[kernels.chosen(self.kernel, v.device, v.dtype)].run
+        return run(*self._scaled(q, k), v, phi=self.feature_map, eps=self.eps, state=state)
 
-    def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> LinearState:
-        return ops.summarize(self._phi(k), v, lengths)
+    def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> LinearState:
+        (k,) = self._features(k)
+        return summarize(k, v, lengths)
 
-    def read(self, q: Queries, memory: LinearState) -> Outputs:
-        return ops.read(self._phi(q), memory, eps=self.eps).to(q.dtype)
+    def read(self, q: sh.Queries, memory: LinearState) -> sh.Outputs:
+        (features,) = self._features(q)
+        return read(features, memory, eps=self.eps).to(q.dtype)
 
-    def _features(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        return self._phi(q), self._phi(k)
+    def _features(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return mapped(self.feature_map, *self._scaled(*tensors))
 
-    def _unmapped(self, q: Tensor, k: Tensor) -> tuple[Tensor, ...]:
-        """What phi is applied to, where a kernel applies it."""
-        return (q, k) if self.scale == 1.0 else tuple(self._scaled(x) for x in widened(q, k))
-
-    def _phi(self, x: Tensor) -> Tensor:
-        # Widened before phi: in bf16, 1 + x would forget all but 8 bits of a small x.
-        (x,) = widened(x)
-        with without_autocast(x):
-            return self.feature_map(self._scaled(x))
-
-    def _scaled(self, x: Tensor) -> Tensor:
-        return x if self.scale == 1.0 else x * self.scale**0.5
+    def _scaled(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+        """Return what phi is applied to: each side of the dot product has sqrt(scale) of it."""
+        if self.scale == 1.0:
+            return tensors
+        return tuple(x * self.scale**0.5 for x in widened(*tensors))

@@ -4,43 +4,32 @@ from typing import ClassVar
 
 import torch
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CausalAttention, check_equal_lengths
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.ops import lsh
 from linear_transformers.ops.lsh import LshState
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Rows,
-    Value,
-    Values,
-)
 
 
 class LshAttention(BucketAttention, CausalAttention[LshState]):
     """Softmax over the last `window` positions of the query's own bucket, in each round.
 
-    Reformer (Kitaev et al., 2020) made honest: whom a position attends to depends on earlier
-    ones only. `bidirectional` is Reformer's own form, where nothing is to be hidden.
+    The exactly causal form of Reformer (Kitaev et al., 2020): which positions are attended to
+    depends on earlier ones only. `bidirectional` is Reformer's own form.
 
-    Costs O(t r w d) for t positions; the state holds r buckets w keys and values a head.
+    Costs O(t a w d) for t positions; the state holds a w keys and values a bucket and head.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        num_rounds: r: hashings whose attentions are added up.
-        num_buckets: Of each hashing, an even number.
-        window: w; also the chunk of the bidirectional form.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        num_rounds: The number of hashing rounds, a, whose sums are added up.
+        num_buckets: The number of buckets of a round, which is even.
+        window: The number of positions attended to, w; also the chunk of the bidirectional form.
 
     Raises:
-        ValueError: A number that is too small, or odd buckets.
+        ValueError: A number is too small, or the number of buckets is odd.
     """
 
-    kernel = "sorted windows"
     constant_state: ClassVar[bool] = True
 
     def __init__(
@@ -58,7 +47,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
         self.window = self.chunk = window
 
-    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         check_equal_lengths(q, k)
         return lsh.windowed(q, v, self.hash(q), window=self.window)
 
@@ -76,15 +65,17 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         counts = torch.zeros(shape[:4], device=device, dtype=torch.long)
         return LshState(keys, values, counts, 0)
 
-    def step(self, q_i: Query, k_i: Key, v_i: Value, state: LshState) -> tuple[Output, LshState]:
+    def step(
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LshState
+    ) -> tuple[sh.Output, LshState]:
         return lsh.windowed_step(q_i, v_i, self.hash(q_i.unsqueeze(1)).squeeze(-1), state)
 
-    def select(self, state: LshState, rows: Rows) -> LshState:
+    def select(self, state: LshState, rows: sh.Rows) -> LshState:
         return LshState(state.keys[rows], state.values[rows], state.counts[rows], state.length)
 
     def prefill(
-        self, q: Queries, k: Keys, v: Values, state: LshState | None = None
-    ) -> tuple[Outputs, LshState]:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: LshState | None = None
+    ) -> tuple[sh.Outputs, LshState]:
         check_equal_lengths(q, k)
         if state is None:
             state = self.init_state(len(q), device=q.device, dtype=q.dtype)

@@ -2,44 +2,34 @@
 
 from typing import ClassVar
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.ops import lsh
-from linear_transformers.shapes import (
-    Key,
-    Keys,
-    Output,
-    Outputs,
-    Queries,
-    Query,
-    Value,
-    Values,
-)
 
 
 class ReformerAttention(BucketAttention, CachedAttention):
     """Softmax over the query's own bucket, in its chunk of the sorted sequence and the one before.
 
     Not exactly causal: a mask hides later positions, but they move the cuts between chunks and
-    so change what earlier ones see. Bits per dimension from it are no likelihood, and `step`,
-    which recomputes all positions so far as the paper did, gives something else than `forward`.
-    It is here to reproduce the paper's table, and for encoders; `model=lsh4` is the honest form.
+    so change what earlier ones see. Its bits per dimension are not a valid likelihood. `step`
+    recomputes all positions so far, as the paper did, and differs from `forward`. It is here to
+    reproduce the paper's table, and for encoders; `model=lsh4` is the exactly causal form.
 
-    Costs O(t r chunk d) for t positions, and as much for each step.
+    Costs O(t a chunk d) for t positions, and as much for each step.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        num_rounds: r: hashings whose attentions are added up.
-        num_buckets: Of each hashing, an even number. The paper's images: 64.
-        chunk: Positions a chunk. The paper's: 29 for MNIST, 37 for CIFAR-10.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        num_rounds: The number of hashing rounds, a, whose sums are added up.
+        num_buckets: The number of buckets of a round, which is even. The paper's images: 64.
+        chunk: The positions of a chunk. The paper's: 29 for MNIST, 37 for CIFAR-10.
 
     Raises:
-        ValueError: A number that is too small, or odd buckets.
+        ValueError: A number is too small, or the number of buckets is odd.
     """
 
-    kernel = "sorted chunks"
     exactly_causal: ClassVar[bool] = False
 
     def __init__(
@@ -57,21 +47,21 @@ class ReformerAttention(BucketAttention, CachedAttention):
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
         self.chunk = chunk
 
-    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         check_equal_lengths(q, k)
         return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=True)
 
     def step(
-        self, q_i: Query, k_i: Key, v_i: Value, state: KeyValueCache
-    ) -> tuple[Output, KeyValueCache]:
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: KeyValueCache
+    ) -> tuple[sh.Output, KeyValueCache]:
         return super().step(q_i, q_i, v_i, state)
 
     def prefill(
-        self, q: Queries, k: Keys, v: Values, state: KeyValueCache | None = None
-    ) -> tuple[Outputs, KeyValueCache]:
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: KeyValueCache | None = None
+    ) -> tuple[sh.Outputs, KeyValueCache]:
         check_equal_lengths(q, k)
         return super().prefill(q, q, v, state)
 
-    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         every = cache.keys.transpose(1, 2)
         return self.forward(every, every, cache.values.transpose(1, 2))[:, start:]

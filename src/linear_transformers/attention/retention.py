@@ -1,4 +1,4 @@
-"""Retention (Sun et al., 2023): linear attention that forgets at a fixed rate for each head."""
+"""Retention (Sun et al., 2023): linear attention with a fixed decay for each head."""
 
 import torch
 from torch import Tensor
@@ -13,12 +13,11 @@ class RetentionAttention(FastWeightAttention):
     Costs O(t (l + d) d) for t positions in chunks of l; the state is d by d a head.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        chunk_size: l. Only speed depends on it.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        chunk_size: The positions of a chunk, l. Only speed depends on it.
     """
 
-    kernel = "chunkwise"
     over_sequence = decayed
     over_position = decayed_step
 

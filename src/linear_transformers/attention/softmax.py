@@ -7,14 +7,14 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CrossAttention, check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.ops.bidirectional import valid
-from linear_transformers.shapes import Keys, Lengths, Outputs, Queries, Values
 
 
 class KeyValueMemory(NamedTuple):
-    """Everything there is to attend to, and where it is padding."""
+    """All keys and values, and which of them are not padding."""
 
     keys: Float[Tensor, "b h s d"]
     values: Float[Tensor, "b h s m"]
@@ -27,9 +27,9 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
     Costs O(t^2 d) for t positions; the cache holds t keys and values, and a step reads it all.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        scale: Multiplies the dot product. None is 1/sqrt(d), the scaled dot product; 1.0 is
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        scale: The factor of the dot product. None is 1/sqrt(d), the scaled dot product; 1.0 is
             the multiplicative attention of Luong et al. (2015).
     """
 
@@ -43,13 +43,13 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
             )
         self.scale = scale
 
-    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         check_equal_lengths(q, k)
         q, k, v = (x.transpose(1, 2) for x in (q, k, v))
         out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
         return out.transpose(1, 2)
 
-    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         count = q.shape[1]
         visible = None  # a single position sees all there is
         if count > 1:
@@ -57,7 +57,9 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
             visible = visible.tril(start)
         return self._read(q, cache.keys, cache.values, visible)
 
-    def summarize(self, k: Keys, v: Values, lengths: Lengths | None = None) -> KeyValueMemory:
+    def summarize(
+        self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
+    ) -> KeyValueMemory:
         there = None
         if lengths is not None:
             there = valid(lengths, k.shape[1])
@@ -65,10 +67,12 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
             there = there[:, None, None]
         return KeyValueMemory(k.transpose(1, 2), v.transpose(1, 2), there)
 
-    def read(self, q: Queries, memory: KeyValueMemory) -> Outputs:
+    def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
         return self._read(q, *memory)
 
-    def _read(self, q: Queries, keys: Tensor, values: Tensor, visible: Tensor | None) -> Outputs:
+    def _read(
+        self, q: sh.Queries, keys: Tensor, values: Tensor, visible: Tensor | None
+    ) -> sh.Outputs:
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2), keys, values, attn_mask=visible, scale=self.scale
         )

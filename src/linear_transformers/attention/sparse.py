@@ -2,10 +2,10 @@
 
 import torch.nn.functional as F
 
+from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.ops import sparse
-from linear_transformers.shapes import Keys, Outputs, Queries, Values
 
 PATTERNS = {
     "strided": (sparse.strided, sparse.strided_positions),
@@ -20,19 +20,17 @@ class SparseAttention(CachedAttention):
     CIFAR-10. A step reads as few entries of its cache, though the cache holds all of them.
 
     Args:
-        num_heads: h.
-        head_dim: d, and m: values are as wide as queries.
-        pattern: `strided` (the last l positions, and every l-th before), for data with a period,
-            such as the rows of an image, or `fixed` (the own block of l, and the end of each
-            block before), for data without.
-        stride: l.
-        summary: For `fixed`, how many positions at a block's end all later ones see.
+        num_heads: The number of heads, h.
+        head_dim: The width of queries, keys and values of a head: d and m.
+        pattern: What is attended to: `strided` (the last l positions, and every l-th before), for
+            data with a period, such as the rows of an image, or `fixed` (the own block of l, and
+            the end of each block before), for data without.
+        stride: The stride, l.
+        summary: The number of positions at a block's end that all later ones see, if `fixed`.
 
     Raises:
-        ValueError: An unknown pattern, or numbers that no pattern has.
+        ValueError: The pattern is unknown, or a number is out of its range.
     """
-
-    kernel = "blocks"
 
     def __init__(
         self,
@@ -54,11 +52,11 @@ class SparseAttention(CachedAttention):
         self.all_positions, self.visible_to = PATTERNS[pattern]
         self.numbers = {"stride": stride, "summary": summary}
 
-    def forward(self, q: Queries, k: Keys, v: Values) -> Outputs:
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         check_equal_lengths(q, k)
         return self.all_positions(q, k, v, start=0, **self.numbers)
 
-    def attend(self, q: Queries, cache: KeyValueCache, start: int) -> Outputs:
+    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         if q.shape[1] > 1:
             k, v = cache.keys.transpose(1, 2), cache.values.transpose(1, 2)
             return self.all_positions(q, k, v, start=start, **self.numbers)

@@ -4,6 +4,7 @@ how a decoded sequence differs from the true one. Label 0 is the blank, everywhe
 from linear_transformers.ctc.align import Span, align
 from linear_transformers.ctc.beam import beam_search
 from linear_transformers.ctc.edits import Edits, edits
+from linear_transformers.ctc.errors import commonest, confusions, error_rates
 from linear_transformers.ctc.greedy import collapse, greedy
 from linear_transformers.ctc.loss import ctc_loss, frames_needed, spellable
 from linear_transformers.ctc.ngram import NGram
@@ -15,8 +16,11 @@ __all__ = [
     "align",
     "beam_search",
     "collapse",
+    "commonest",
+    "confusions",
     "ctc_loss",
     "edits",
+    "error_rates",
     "frames_needed",
     "greedy",
     "spellable",

@@ -1,17 +1,17 @@
-"""Data sets as LightningDataModules: sequences of values (images among them), and speech."""
+"""Data sets: sequences of values (images among them), and speech."""
 
 from linear_transformers.data.arrays import ArrayImages
-from linear_transformers.data.base import DataModule, Shape
+from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.data.copies import Copies, CopyShape
 from linear_transformers.data.digits import Digits
-from linear_transformers.data.images import ImageDataModule, Images, ImageShape
-from linear_transformers.data.sequences import SequenceDataModule, SequenceShape, Splits
+from linear_transformers.data.images import Images, ImageShape, ImageSource
+from linear_transformers.data.sequences import SequenceShape, SequenceSource, Splits
 from linear_transformers.data.speech import (
     EspeakSpeech,
     LibriSpeech,
     ManifestSpeech,
-    SpeechDataModule,
     SpeechShape,
+    SpeechSource,
     WallStreetJournal,
 )
 from linear_transformers.data.torchvision_images import TorchvisionImages
@@ -20,19 +20,19 @@ __all__ = [
     "ArrayImages",
     "Copies",
     "CopyShape",
-    "DataModule",
+    "DataSource",
     "Digits",
     "EspeakSpeech",
-    "ImageDataModule",
     "ImageShape",
+    "ImageSource",
     "Images",
     "LibriSpeech",
     "ManifestSpeech",
-    "SequenceDataModule",
     "SequenceShape",
+    "SequenceSource",
     "Shape",
-    "SpeechDataModule",
     "SpeechShape",
+    "SpeechSource",
     "Splits",
     "TorchvisionImages",
     "WallStreetJournal",

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from linear_transformers.data.images import (
-    ImageDataModule,
     Images,
     ImageShape,
+    ImageSource,
     split_off,
 )
 from linear_transformers.data.sequences import Splits
@@ -16,7 +16,7 @@ from linear_transformers.data.sequences import Splits
 NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
 
 
-class ArrayImages(ImageDataModule):
+class ArrayImages(ImageSource):
     """uint8 images `x_train`, `x_test` and optionally `x_val`, [n, h, w] or [n, h, w, channels].
 
     Optional boolean masks `keep_train`, `keep_test` (one entry an image) leave images out of
@@ -26,9 +26,9 @@ class ArrayImages(ImageDataModule):
         path: The `.npz` file.
         val_size: Training images set aside for validation where there is no `x_val`.
         num_levels: Values run from 0 to `num_levels` - 1.
-        batch_size: See `ImageDataModule`.
-        seed: See `ImageDataModule`.
-        num_train: See `ImageDataModule`.
+        batch_size: See `ImageSource`.
+        seed: See `ImageSource`.
+        num_train: See `ImageSource`.
 
     Raises:
         ValueError: The file is missing, not an `.npz`, or its arrays are not as described.
@@ -44,7 +44,7 @@ class ArrayImages(ImageDataModule):
         seed: int = 0,
         num_train: int | None = None,
     ):
-        super().__init__(batch_size, seed, num_train)
+        super().__init__(batch_size, seed=seed, num_train=num_train)
         if not 2 <= num_levels <= 256:
             raise ValueError(f"data.num_levels={num_levels}: uint8 has between 2 and 256 levels.")
         self.path = Path(path)

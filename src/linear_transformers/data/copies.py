@@ -1,13 +1,14 @@
 """The copy task of Katharopoulos et al. (2020), section 4.1: a word, a separator, the word."""
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 
-from linear_transformers.data.sequences import Items, SequenceDataModule, Splits
+from linear_transformers.data.sequences import Items, SequenceShape, SequenceSource, Splits
 
 
-class CopyShape(NamedTuple):
+@dataclass(frozen=True)
+class CopyShape(SequenceShape):
     """How long sequences may be, and how many symbols words are made of."""
 
     max_length: int
@@ -36,7 +37,7 @@ class CopyShape(NamedTuple):
         return f"words of {self.num_symbols} symbols, copied: sequences of up to {self.max_length}"
 
 
-class Copies(SequenceDataModule):
+class Copies(SequenceSource):
     """Random words of random lengths: w separator w. Only the shortest are in several splits:
     there are num_symbols^n words of n symbols.
 
@@ -46,8 +47,8 @@ class Copies(SequenceDataModule):
         num_symbols: That words are made of.
         num_sequences: To train on.
         num_held_out: To validate on, and as many to test on.
-        seed: See `SequenceDataModule`. The words depend on the numbers above only.
-        num_train: See `SequenceDataModule`.
+        seed: See `SequenceSource`. The words depend on the numbers above only.
+        num_train: See `SequenceSource`.
 
     Raises:
         ValueError: Too short a sequence, or too few symbols or sequences, or too many symbols.
@@ -64,7 +65,7 @@ class Copies(SequenceDataModule):
         seed: int = 0,
         num_train: int | None = None,
     ):
-        super().__init__(batch_size, seed, num_train)
+        super().__init__(batch_size, seed=seed, num_train=num_train)
         for name, number, least, most in (
             ("max_length", max_length, 3, 100_000),
             ("num_symbols", num_symbols, 2, 254),
@@ -86,7 +87,7 @@ class Copies(SequenceDataModule):
 
 def copies(shape: CopyShape, count: int, *, seed: int) -> Items:
     """Sequences [count, max_length], a function of the arguments alone."""
-    random = np.random.default_rng((seed, *shape))
+    random = np.random.default_rng((seed, shape.max_length, shape.num_symbols))
     longest = (shape.max_length - 1) // 2
     lengths = random.integers(1, longest, size=(count, 1), endpoint=True)
     words = random.integers(shape.num_symbols, size=(count, longest), dtype=np.uint8)

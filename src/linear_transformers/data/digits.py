@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from linear_transformers.data.images import ImageDataModule, ImageShape
+from linear_transformers.data.images import ImageShape, ImageSource
 from linear_transformers.data.sequences import Splits
 
 NUM_VAL = NUM_TEST = 180
 
 
-class Digits(ImageDataModule):
+class Digits(ImageSource):
     """1,797 digits of 8 x 8 pixels and 17 levels: 1,437 to train on, 180 and 180 held out.
 
     The split is fixed: a permutation with a seed of its own, because the file is ordered

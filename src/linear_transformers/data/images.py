@@ -1,18 +1,20 @@
 """What image data sets share: images are sequences of values."""
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
-from linear_transformers.data.sequences import SequenceDataModule
+from linear_transformers.data.sequences import SequenceShape, SequenceSource
 
 Images = UInt8[np.ndarray, "_ height width channels"]
 
 
-class ImageShape(NamedTuple):
+@dataclass(frozen=True)
+class ImageShape(SequenceShape):
     """The size of every image of a data set, and how many levels a sub-pixel has."""
 
     height: int
@@ -42,7 +44,7 @@ class ImageShape(NamedTuple):
         return values.cpu().numpy().astype(np.uint8).reshape(shape)
 
 
-class ImageDataModule(SequenceDataModule):
+class ImageSource(SequenceSource):
     """Images as sequences of values: row by row, r g b r g b ..."""
 
     noun: ClassVar[str] = "images"

@@ -1,33 +1,42 @@
 """What data sets of sequences share: small integers, in memory, and loaders over them."""
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass, fields
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import UInt8
+from jaxtyping import Integer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from linear_transformers.data.base import DataModule, Shape
+from linear_transformers.data.base import DataSource, Shape, Split
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
 
-Items = UInt8[np.ndarray, "_ ..."]
+Items = Integer[np.ndarray, "_ ..."]
 
 
-@runtime_checkable
-class SequenceShape(Shape, Protocol):
-    """The shape of sequences; a NamedTuple of integers."""
+@dataclass(frozen=True)
+class SequenceShape(Shape):
+    """The shape of sequences of integers."""
 
     @property
+    @abstractmethod
     def length(self) -> int:
-        """Values in the longest sequence."""
-        ...
+        """The number of values in the longest sequence."""
 
     @property
+    @abstractmethod
     def num_values(self) -> int:
-        """Values run from 0 to `num_values` - 1."""
-        ...
+        """The number of different values: they run from 0 to `num_values` - 1."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            if getattr(self, field.name) < 1:
+                raise ValueError(
+                    f"{field.name}={getattr(self, field.name)}: every size of a sequence is at "
+                    "least 1."
+                )
 
 
 class Splits(NamedTuple):
@@ -38,18 +47,18 @@ class Splits(NamedTuple):
     test: Items
 
 
-class SequenceDataModule(DataModule):
-    """Sequences of values, all in memory: uint8 is small.
+class SequenceSource(DataSource):
+    """Sequences of values, all in memory.
 
     Args:
         batch_size: Sequences a batch, on each device.
-        seed: See `DataModule`.
+        seed: See `DataSource`.
         num_train: Train on the first so many only; None is all of them.
     """
 
     noun: ClassVar[str] = "sequences"
 
-    def __init__(self, batch_size: int, seed: int = 0, num_train: int | None = None):
+    def __init__(self, batch_size: int, *, seed: int = 0, num_train: int | None = None):
         super().__init__(seed)
         if num_train is not None and num_train < 1:
             raise ValueError(f"num_train={num_train} was asked for; it must be at least 1.")
@@ -80,7 +89,7 @@ class SequenceDataModule(DataModule):
             self._splits = splits._replace(train=splits.train[: self.num_train])
         return self._splits
 
-    def check_sizes(self, world_size: int) -> None:
+    def check(self, world_size: int) -> None:
         count = len(self.splits.train)
         if count < self.batch_size * world_size:
             raise ValueError(
@@ -93,25 +102,13 @@ class SequenceDataModule(DataModule):
                 f"{fewest} {self.noun} to validate or test on are fewer than {world_size} devices."
             )
 
-    def train_dataloader(self) -> DataLoader:
-        rank, world_size = self.world()
-        batches = EpochBatches(
-            len(self.splits.train), self.batch_size, self.seed, rank=rank, world_size=world_size
-        )
-        return self._loader(self.splits.train, batches)
+    def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
+        items, place = getattr(self.splits, split), {"rank": rank, "world_size": world_size}
+        if split == "train":
+            return self._over(items, EpochBatches(len(items), self.batch_size, self.seed, **place))
+        return self._over(items, EvaluationBatches(len(items), self.batch_size, **place))
 
-    def val_dataloader(self) -> DataLoader:
-        return self._evaluation_loader(self.splits.val)
-
-    def test_dataloader(self) -> DataLoader:
-        return self._evaluation_loader(self.splits.test)
-
-    def _evaluation_loader(self, items: Items) -> DataLoader:
-        rank, world_size = self.world()
-        batches = EvaluationBatches(len(items), self.batch_size, rank=rank, world_size=world_size)
-        return self._loader(items, batches)
-
-    def _loader(self, items: Items, batches: EpochBatches | EvaluationBatches) -> DataLoader:
+    def _over(self, items: Items, batches: EpochBatches | EvaluationBatches) -> DataLoader:
         # batch_size=None: the sampler's items are whole lists of indices. No worker processes:
         # indexing memory needs none, and they would start on an epoch before it is set.
         return DataLoader(
@@ -122,6 +119,6 @@ class SequenceDataModule(DataModule):
         )
 
 
-def to_sequences(items: Items) -> UInt8[Tensor, "_ t"]:
+def to_sequences(items: Items) -> Integer[Tensor, "_ t"]:
     """Of an image row by row, a pixel's channels next to each other."""
     return torch.from_numpy(items.reshape(len(items), -1))

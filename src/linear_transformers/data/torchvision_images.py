@@ -1,5 +1,6 @@
 """MNIST and CIFAR-10, read and if need be downloaded by torchvision."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -7,9 +8,9 @@ from jaxtyping import UInt8
 from torchvision import datasets
 
 from linear_transformers.data.images import (
-    ImageDataModule,
     Images,
     ImageShape,
+    ImageSource,
     split_off,
 )
 from linear_transformers.data.sequences import Splits
@@ -19,7 +20,7 @@ SHAPES = {"MNIST": ImageShape(28, 28, 1, 256), "CIFAR10": ImageShape(32, 32, 3, 
 FOLDERS = {"MNIST": "MNIST/raw", "CIFAR10": "cifar-10-batches-py"}
 
 
-class TorchvisionImages(ImageDataModule):
+class TorchvisionImages(ImageSource):
     """One of torchvision's data sets; nothing is downloaded where the files already are.
 
     Args:
@@ -28,9 +29,9 @@ class TorchvisionImages(ImageDataModule):
         val_size: Training images set aside for validation; the choice is fixed.
         size: Pixels a side, a divisor of the original's: each is the mean of a block. None
             keeps the images as they are.
-        batch_size: See `ImageDataModule`.
-        seed: See `ImageDataModule`.
-        num_train: See `ImageDataModule`.
+        batch_size: See `ImageSource`.
+        seed: See `ImageSource`.
+        num_train: See `ImageSource`.
 
     Raises:
         ValueError: An unknown data set, or a size that does not divide its images'.
@@ -47,7 +48,7 @@ class TorchvisionImages(ImageDataModule):
         seed: int = 0,
         num_train: int | None = None,
     ):
-        super().__init__(batch_size, seed, num_train)
+        super().__init__(batch_size, seed=seed, num_train=num_train)
         if dataset not in SHAPES:
             raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
         side = SHAPES[dataset].height
@@ -64,10 +65,9 @@ class TorchvisionImages(ImageDataModule):
 
     @property
     def shape(self) -> ImageShape:
-        return SHAPES[self.dataset]._replace(height=self.size, width=self.size)
+        return replace(SHAPES[self.dataset], height=self.size, width=self.size)
 
-    def prepare_data(self) -> None:
-        """Download what is missing; called in one process only."""
+    def fetch(self) -> None:
         self._read(train=True)
 
     def load(self) -> Splits:

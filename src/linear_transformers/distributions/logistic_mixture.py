@@ -35,7 +35,7 @@ class LogisticMixture(ValueDistribution):
 
     noise_dim: ClassVar[int] = 2  # one picks the component, one the value
 
-    def __init__(self, num_values: int, num_components: int = 10, min_log_scale: float = -7.0):
+    def __init__(self, num_values: int, *, num_components: int = 10, min_log_scale: float = -7.0):
         if num_values < 2 or num_components < 1:
             raise ValueError(
                 f"A mixture of {num_components} logistics over {num_values} values was asked "

@@ -1,4 +1,4 @@
-"""phi: what stands in for the exponential. One map a file; each states equation and source."""
+"""Feature maps: phi, in place of the exponential. One a file, with its equation and source."""
 
 from linear_transformers.feature_maps.base import FeatureMap, FeatureMapFactory
 from linear_transformers.feature_maps.dpfp import Dpfp

@@ -18,7 +18,7 @@ class FeatureMap(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
-        """phi(x), computed in the type of `x`."""
+        """Return phi(x), computed in the type of `x`."""
 
 
 # Called with head_dim; one map per layer, since some maps have parameters of their own.

@@ -18,11 +18,11 @@ class Dpfp(FeatureMap):
     """Products of each rectified entry with its neighbours, cyclically. Costs c products a vector.
 
     Args:
-        head_dim: d.
-        order: How many neighbours; nu in the paper, 1 to 2 d - 1.
+        head_dim: The width of a vector, d.
+        order: The number of neighbours, 1 to 2 d - 1; nu in the paper.
 
     Raises:
-        ValueError: As many neighbours are not there.
+        ValueError: There are not as many neighbours.
     """
 
     def __init__(self, head_dim: int, *, order: int = 1):

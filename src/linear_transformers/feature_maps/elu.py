@@ -7,7 +7,7 @@ from linear_transformers.feature_maps.base import FeatureMap
 
 
 class Elu(FeatureMap):
-    """Positive everywhere, linear for x > 0, exp(x) for x <= 0. Costs d exponentials a vector."""
+    """Positive features: x + 1 for x > 0, exp(x) for x <= 0. Costs d exponentials a vector."""
 
     def __init__(self, head_dim: int):
         super().__init__()

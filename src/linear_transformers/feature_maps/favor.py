@@ -1,6 +1,6 @@
-"""FAVOR+: E[phi(q) . phi(k)] = exp(q . k / sqrt(d)), softmax's kernel, with positive features.
+"""FAVOR+: E[phi(q) . phi(k)] = exp(q . k / sqrt(d)), as in softmax, with positive features.
 
-    phi(x) = exp(w . x' - |x'|^2 / 2) / sqrt(n) for n directions w, x' = x / d^(1/4);  c = n
+    phi(x) = exp(w . x' - |x'|^2 / 2) / sqrt(g) for g directions w, x' = x / d^(1/4);  c = g
 
 Choromanski et al. (2021), "Rethinking Attention with Performers", lemma 1. Unbiased; its error
 falls as 1/sqrt(n) and grows with the length of q and k, as exp(|q' + k'|^2) does.
@@ -17,7 +17,7 @@ from linear_transformers.feature_maps.random_features import RandomFeatures
 class Favor(RandomFeatures):
     """Positive orthogonal random features. A key of great length weighs next to nothing.
 
-    Costs n d multiply-adds and n exponentials a vector. For the arguments see `RandomFeatures`.
+    Costs g d multiply-adds and g exponentials a vector. For the arguments see `RandomFeatures`.
     """
 
     def __init__(self, head_dim: int, *, num_directions: int | None = None):

@@ -1,9 +1,9 @@
-"""Random Fourier features: E[phi(q) . phi(k)] = exp(-|q - k|^2 / (2 sqrt(d))), a Gaussian kernel.
+"""Random Fourier features: E[phi(q) . phi(k)] = exp(-|q - k|^2 / (2 sqrt(d))), a Gaussian.
 
-    phi(x) = [cos(w . x'), sin(w . x')] / sqrt(n) for n directions w, x' = x / d^(1/4);  c = 2 n
+    phi(x) = [cos(w . x'), sin(w . x')] / sqrt(g) for g directions w, x' = x / d^(1/4);  c = 2 g
 
-Rahimi and Recht (2007). Bounded features, unlike FAVOR+'s, and an error of 1/sqrt(n) wherever q
-and k lie. But single weights may be negative, though the kernel is not: an output is then no
+Rahimi and Recht (2007). Bounded features, unlike FAVOR+'s, and an error of 1/sqrt(g) wherever q
+and k lie. But single weights may be negative, though the Gaussian is not: an output is then no
 mean of values, may lie outside their range, and where the weights of a query nearly cancel,
 the denominator is near 0 and the output far off. More directions make that rarer.
 """
@@ -18,7 +18,7 @@ from linear_transformers.feature_maps.random_features import RandomFeatures
 class Fourier(RandomFeatures):
     """Cosines and sines of random projections.
 
-    Costs n d multiply-adds, n cosines and n sines a vector. For the arguments see
+    Costs g d multiply-adds, g cosines and g sines a vector. For the arguments see
     `RandomFeatures`.
     """
 

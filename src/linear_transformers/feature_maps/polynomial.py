@@ -1,6 +1,6 @@
 """phi(q) . phi(k) = (q . k / sqrt(d) + offset)^2, exactly. c = (d + 1)(d + 2) / 2.
 
-The polynomial kernel of degree 2 that section 3.2.1 of Katharopoulos et al. (2020) names: in
+The polynomial of degree 2 that section 3.2.1 of Katharopoulos et al. (2020) names: in
 linear time, it pays where sequences are longer than d^2. Never negative.
 """
 
@@ -18,12 +18,12 @@ class Polynomial(FeatureMap):
     """The square of x with `sqrt(offset)` appended. Costs c products a vector.
 
     Args:
-        head_dim: d.
-        offset: What the dot product is moved by before it is squared. At 0 a key and its
+        head_dim: The width of a vector, d.
+        offset: The number added to the dot product before it is squared. At 0 a key and its
             opposite weigh the same.
 
     Raises:
-        ValueError: A negative offset, which no real features have.
+        ValueError: The offset is negative, which no real features have.
     """
 
     def __init__(self, head_dim: int, *, offset: float = 1.0):

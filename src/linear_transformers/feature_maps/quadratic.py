@@ -6,7 +6,7 @@ from torch import Tensor
 
 
 def symmetric_square(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch pairs"]:
-    """All products of two entries, each pair once: f(q) . f(k) = (q . k)^2 exactly.
+    """Return all products of two entries, each pair once: f(q) . f(k) = (q . k)^2 exactly.
 
     The d (d + 1) / 2 features of the symmetric product instead of the d^2 of the full one:
     a product of two different entries counts twice, so it is weighed by sqrt(2).
@@ -18,5 +18,5 @@ def symmetric_square(x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch pair
 
 
 def num_pairs(width: int) -> int:
-    """The width of `symmetric_square`."""
+    """Return the width of `symmetric_square`."""
     return width * (width + 1) // 2

@@ -1,4 +1,4 @@
-"""What random features share: directions that are drawn once and saved."""
+"""Random features: directions that are drawn once and saved."""
 
 import math
 
@@ -10,17 +10,17 @@ from linear_transformers.feature_maps.base import FeatureMap
 
 
 class RandomFeatures(FeatureMap):
-    """Directions from a standard normal, orthogonal in blocks of d.
+    """A map of dot products with random directions: standard normal, orthogonal in blocks of d.
 
-    They are a buffer: saved with the weights, the same in every `forward` and `step`. Only
-    `redraw` changes them.
+    The directions are a buffer, saved with the weights. Only `redraw` changes them.
 
     Args:
-        head_dim: d.
-        num_directions: How many; None is 2 d. The error of the kernel falls as 1/sqrt of it.
+        head_dim: The width of a vector, d.
+        num_directions: The number of directions, g; None is 2 d. The error of the similarity
+            falls as 1/sqrt(g).
 
     Raises:
-        ValueError: Fewer than one direction.
+        ValueError: There is no direction.
     """
 
     directions: Tensor
@@ -33,7 +33,7 @@ class RandomFeatures(FeatureMap):
         self.register_buffer("directions", orthogonal_directions(number, head_dim))
 
     def redraw(self) -> None:
-        """New directions, in training only: what was learned meets other noise.
+        """Draw new directions, in training only.
 
         Raises:
             RuntimeError: The map is in `eval()` mode, where it must not change.
@@ -42,13 +42,13 @@ class RandomFeatures(FeatureMap):
             raise RuntimeError("Random features are not redrawn in eval(): call train() first.")
         self.directions.copy_(orthogonal_directions(*self.directions.shape))
 
-    def project(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch n"]:
-        """Each direction's dot product with x / d^(1/4), so that q . k comes out scaled."""
+    def project(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch g"]:
+        """Return the directions' dot products with x / d^(1/4), which scales q . k by 1/sqrt(d)."""
         return x @ self.directions.to(x.dtype).T * x.shape[-1] ** -0.25
 
 
-def orthogonal_directions(number: int, width: int) -> Float[Tensor, "n d"]:
-    """Rows that are each standard normal, and orthogonal within every block of `width`.
+def orthogonal_directions(number: int, width: int) -> Float[Tensor, "g d"]:
+    """Return rows that are standard normal, and orthogonal within every block of `width`.
 
     Choromanski et al. (2021), section 2.4: less variance than independent rows, no bias.
     """

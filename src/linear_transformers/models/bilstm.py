@@ -1,5 +1,7 @@
 """The baseline of Katharopoulos et al. (2020), table 3: layers of LSTMs that read both ways."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,6 +14,7 @@ class BiLstm(nn.Module):
     """Stands in an encoder where a `Transformer` would; it sees everything and has no steps.
 
     Args:
+        max_length: The longest sequence, as stacks with positions have to know it. Not used.
         num_layers: Each of two LSTMs, one a direction.
         hidden_dim: Width of each direction.
         dropout: Between layers.
@@ -24,10 +27,18 @@ class BiLstm(nn.Module):
         ValueError: A number that is too small.
     """
 
+    free_options: ClassVar[frozenset[str]] = frozenset({"dropout"})
     causal: bool = False
     activation_checkpointing: bool = False
 
-    def __init__(self, *, num_layers: int = 3, hidden_dim: int = 320, dropout: float = 0.1):
+    def __init__(
+        self,
+        max_length: int | None = None,
+        *,
+        num_layers: int = 3,
+        hidden_dim: int = 320,
+        dropout: float = 0.1,
+    ):
         super().__init__()
         for name, size in (("num_layers", num_layers), ("hidden_dim", hidden_dim)):
             if size < 1:

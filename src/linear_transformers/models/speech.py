@@ -54,9 +54,9 @@ class SpeechEncoder(nn.Module):
     def __init__(
         self,
         stack: Transformer | BiLstm,
-        *,
         num_mels: int,
         num_labels: int,
+        *,
         subsampling: int = 4,
         width: int = 3,
         lookahead: int = 0,

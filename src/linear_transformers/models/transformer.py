@@ -1,7 +1,7 @@
 """A stack of blocks, vectors to vectors: what every model of this project is made of."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -35,6 +35,7 @@ class Transformer(nn.Module):
 
     Args:
         attention: Makes the attention of each layer.
+        max_length: The longest sequence; None is no bound.
         num_layers: Blocks.
         num_heads: h, a divisor of `model_dim`.
         model_dim: e.
@@ -46,7 +47,6 @@ class Transformer(nn.Module):
         causal: Whether a position sees itself and those before it only.
         activation_checkpointing: Recompute blocks in the backward pass instead of storing
             their activations: less memory, about a third more time.
-        max_length: The longest sequence; None is no bound.
 
     Attributes:
         input_dim: i, the width of its inputs.
@@ -57,11 +57,13 @@ class Transformer(nn.Module):
             everything, and is to.
     """
 
+    free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
     blocks: Sequence[Block]
 
     def __init__(
         self,
         attention: AttentionFactory,
+        max_length: int | None = None,
         *,
         num_layers: int,
         num_heads: int,
@@ -73,7 +75,6 @@ class Transformer(nn.Module):
         activation: str = "relu",
         causal: bool = True,
         activation_checkpointing: bool = False,
-        max_length: int | None = None,
     ):
         super().__init__()
         feedforward_dim = 4 * model_dim if feedforward_dim is None else feedforward_dim

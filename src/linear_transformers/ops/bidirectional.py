@@ -1,25 +1,25 @@
-"""Linear attention that sees everything: global sums, read by any number of queries.
+"""Linear attention without a causal mask: global sums, read by any number of queries.
 
-Eq. 5-6 of Katharopoulos et al. (2020). The sums over keys are all that is kept of them: a memory
-of constant size, made once, for self-attention without a mask and for cross-attention alike.
+Eq. 5-6 of Katharopoulos et al. (2020). The sums over keys are a memory of constant size, computed
+once, for bidirectional self-attention and for cross-attention alike.
 """
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from linear_transformers import shapes as sh
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.precision import widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState
-from linear_transformers.shapes import Lengths
 
 
 def summarize(
     k: Float[Tensor, "b s h c"],
     v: Float[Tensor, "b s h m"],
-    lengths: Lengths | None = None,
+    lengths: sh.Lengths | None = None,
 ) -> LinearState:
-    """The sums over all keys, or over each sequence's first `lengths` ones."""
+    """Return the sums over all keys, or over each sequence's first `lengths`."""
     k, v = widened(k, v)
     if lengths is not None:
         # Both: 0 times what padding holds may be NaN.
@@ -32,7 +32,7 @@ def summarize(
 def read(
     q: Float[Tensor, "b t h c"], memory: LinearState, *, eps: float
 ) -> Float[Tensor, "b t h m"]:
-    """What each query finds, in the type of the sums."""
+    """Return what each query reads from a memory, in the type of the sums."""
     (q,) = widened(q)
     with without_autocast(q):
         weighted_sum = torch.einsum("bthc,bhcm->bthm", q, memory.kv_sum)
@@ -40,6 +40,6 @@ def read(
         return normalize(weighted_sum, total_weight, eps=eps)
 
 
-def valid(lengths: Lengths, size: int) -> Bool[Tensor, "b size"]:
-    """Which positions belong to their sequence."""
+def valid(lengths: sh.Lengths, size: int) -> Bool[Tensor, "b size"]:
+    """Return which positions are not padding."""
     return torch.arange(size, device=lengths.device) < lengths.unsqueeze(1)

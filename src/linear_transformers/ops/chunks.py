@@ -1,4 +1,4 @@
-"""Time cut into chunks, and states carried from one to the next."""
+"""Cut time into chunks, and carry states from one to the next."""
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ def split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
 
 
 def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]:
-    """The first `length` positions of the chunks put together."""
+    """Return the first `length` positions of the chunks."""
     return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]
 
 
@@ -24,8 +24,10 @@ def running(
     kept: Float[Tensor, "b h n c_or_1 1"],
     additions: Float[Tensor, "b h n c m"],
 ) -> Float[Tensor, "b h n+1 c m"]:
-    """The state before each chunk and, last, after all: each is the one before it, times what
-    is kept of it, plus what the chunk adds."""
+    """Return the state before each chunk and, last, after all.
+
+    Each is the one before it, times what is kept of it, plus what the chunk adds.
+    """
     states = [start]
     # unbind, not an index: the gradient of each index is as large as all chunks together.
     for share, addition in zip(kept.unbind(2), additions.unbind(2), strict=True):

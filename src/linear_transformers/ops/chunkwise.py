@@ -16,7 +16,7 @@ from torch import Tensor
 from linear_transformers.ops.chunks import join, split
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
-from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.ops.precision import mapped, widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
 
 CACHED_ROWS = 2**13  # positions of heads whose products stay in a processor's cache
@@ -28,34 +28,32 @@ def chunkwise(
     v: Float[Tensor, "b t h m"],
     *,
     eps: float,
+    phi: Callable[[Tensor], Tensor] | None = None,
     state: LinearState | None = None,
     chunk_size: int = 32,
-    phi: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
-    """The same function as `parallel`, in time and memory that grow linearly with t.
+    """Compute what `parallel` defines, in time and memory that grow linearly with t.
 
     Args:
-        q: Features of the queries, or with `phi` the queries themselves.
-        k: Features of the keys, or with `phi` the keys themselves.
-        v: Values.
+        q: See `parallel`.
+        k: See `parallel`.
+        v: See `parallel`.
         eps: See `normalize`.
-        state: The past before the first position; empty when absent. Left unmodified.
-        chunk_size: Positions a chunk. Only speed depends on it.
-        phi: Makes features of queries and of keys, of each vector by itself: while they are in
-            the cache anyway.
+        phi: See `parallel`. Applied to a segment at a time, which is in the cache anyway.
+        state: See `parallel`.
+        chunk_size: The positions of a chunk. Only speed depends on it.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
     dtype = v.dtype
-    phi = _unchanged if phi is None else phi
     if state is None and q.shape[1] <= chunk_size:
         # One chunk with nothing before it is the definition itself.
-        return parallel(phi(q), phi(k), v, eps=eps)
+        return parallel(q, k, v, eps=eps, phi=phi)
     outputs, size = [], _positions(v, chunk_size)
     with without_autocast(v):
         for qs, ks, vs in zip(q.split(size, 1), k.split(size, 1), v.split(size, 1), strict=True):
-            features = widened(phi(qs), phi(ks), vs)
+            features = widened(*mapped(phi, qs, ks), vs)
             output, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
             outputs.append(output.to(dtype))
     assert state is not None
@@ -64,12 +62,8 @@ def chunkwise(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
 
 
-def _unchanged(x: Tensor) -> Tensor:
-    return x
-
-
 def _positions(v: Float[Tensor, "b t h m"], chunk_size: int) -> int:
-    """A segment: whole chunks, at least one."""
+    """Return the length of a segment: whole chunks, at least one."""
     batch, length, num_heads, _ = v.shape
     if v.device.type != "cpu":
         return max(1, length)
@@ -85,7 +79,7 @@ def _attend(
     chunk_size: int,
     eps: float,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
-    """All chunks of a segment at once."""
+    """Compute all chunks of a segment at once."""
     batch, length, num_heads, feature_dim = q.shape
     if state is None:
         state = empty_state(
@@ -108,5 +102,5 @@ def _attend(
 
 
 def _running_sum(start: Tensor, additions: Tensor) -> Tensor:
-    """The state before each chunk and, last, after all: [b, h, n + 1, ...]."""
+    """Return the state before each chunk and, last, after all: [b, h, n + 1, ...]."""
     return torch.cat([start.unsqueeze(2), additions], dim=2).cumsum(2)

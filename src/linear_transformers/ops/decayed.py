@@ -1,4 +1,4 @@
-"""Unnormalised linear attention that forgets: retention and gated linear attention.
+"""Unnormalised linear attention with a decay: retention and gated linear attention.
 
     S_i = diag(a_i) S_(i-1) + k_i v_i^T,   output_i = S_i^T q_i,   0 < a_i <= 1
 
@@ -24,16 +24,17 @@ def decayed(
     state: Float[Tensor, "b h c m"] | None = None,
     chunk_size: int = 16,
 ) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
-    """All positions: matrix products inside chunks, the state between them.
+    """Compute all positions: matrix products inside chunks, the state between them.
 
     Args:
-        q: Queries.
-        k: Keys.
-        v: Values.
-        log_decay: log a, one for each feature, or one for all (a last dimension of 1). Where
-            there are several, the sum over any chunk must stay above -80: float32 ends there.
-        state: The past; empty when absent. Left unmodified.
-        chunk_size: Positions a chunk. Only speed and that limit depend on it.
+        q: The queries.
+        k: The keys.
+        v: The values.
+        log_decay: The logarithms of a, one for each feature, or one for all (a last dimension
+            of 1). Where there are several, the sum over any chunk must stay above -80: float32
+            ends there.
+        state: The past, empty if absent. Left unmodified.
+        chunk_size: The positions of a chunk. Only speed and that limit depend on it.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
@@ -65,7 +66,7 @@ def decayed_step(
     log_decay: Float[Tensor, "b h decays"],
     state: Float[Tensor, "b h c m"],
 ) -> tuple[Float[Tensor, "b h m"], Float[Tensor, "b h c m"]]:
-    """One position: its output in the type of `v`, and the state that includes it."""
+    """Return the output of one position in the type of `v`, and the state that includes it."""
     dtype = v.dtype
     q, k, v, log_decay = widened(q, k, v, log_decay)
     with without_autocast(v):
@@ -76,8 +77,8 @@ def decayed_step(
 
 
 def between(since_start: Float[Tensor, "*batch l"]) -> Float[Tensor, "*batch l l"]:
-    """What is left at i of what was written at j: exp of the sum over j+1 ... i, and 0 for
-    j > i. Differences first: the exponentials alone would overflow."""
+    """Return the decay from j to i: exp of the sum over j+1 ... i, and 0 for j > i."""
+    # Differences first: the exponentials alone would overflow.
     sums = since_start.unsqueeze(-1) - since_start.unsqueeze(-2)
     future = torch.ones(sums.shape[-2:], dtype=torch.bool, device=sums.device).triu(1)
     return sums.masked_fill(future, -torch.inf).exp()

@@ -1,4 +1,4 @@
-"""The delta rule: what a key already recalls is corrected, not added to.
+"""The delta rule: a key corrects what it already recalls, and does not add to it.
 
     S_i = a_i (I - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T,   output_i = S_i^T q_i
 
@@ -35,16 +35,16 @@ def delta(
     state: Float[Tensor, "b h c m"] | None = None,
     chunk_size: int = 64,
 ) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
-    """All positions: one triangular system a chunk, the state between them.
+    """Compute all positions: one triangular system a chunk, the state between them.
 
     Args:
-        q: Queries.
-        k: Keys, of length 1.
-        v: Values.
-        strength: b, from 0 to 1: how far the correction goes.
-        log_decay: log a, not above 0.
-        state: The past; empty when absent. Left unmodified.
-        chunk_size: Positions a chunk. Only speed depends on it.
+        q: The queries.
+        k: The keys, of length 1.
+        v: The values.
+        strength: The strength b of the correction, from 0 to 1.
+        log_decay: The logarithm of a, not above 0.
+        state: The past, empty if absent. Left unmodified.
+        chunk_size: The positions of a chunk. Only speed depends on it.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
@@ -85,7 +85,7 @@ def delta_step(
     log_decay: Float[Tensor, "b h 1"],
     state: Float[Tensor, "b h c m"],
 ) -> tuple[Float[Tensor, "b h m"], Float[Tensor, "b h c m"]]:
-    """One position: its output in the type of `v`, and the state that includes it."""
+    """Return the output of one position in the type of `v`, and the state that includes it."""
     dtype = v.dtype
     q, k, v, strength, log_decay = widened(q, k, v, strength, log_decay)
     with without_autocast(v):

@@ -1,15 +1,15 @@
 """Attention among vectors that fall into one bucket, found by sorting: O(t) for fixed sizes.
 
 Kitaev, Kaiser and Levskaya (2020), "Reformer". Queries are keys: k_j = q_j / |q_j|. Vectors are
-hashed by random rotations, in several rounds; the rounds' sums are added up, so that a pair that
-meets in two rounds counts twice. A position attends to itself only when it is alone.
+hashed by random rotations, in several rounds. Their sums are added up, so that a pair that meets
+in two rounds counts twice. A position attends to itself only when it is alone.
 
 `chunked` is the paper's form: sorted by bucket and cut into chunks, each position attends to
 those of its bucket in its own chunk and the one before. Where the cuts fall depends on the whole
 sequence: even with a causal mask, earlier outputs change when later positions do.
 
 `windowed` is exactly causal: each position attends to the `window` positions before it in its
-own bucket. What is remembered is those, for every bucket: a bounded state.
+own bucket. The state is these, for every bucket: it is bounded.
 """
 
 from typing import NamedTuple
@@ -31,31 +31,31 @@ class LshState(NamedTuple):
     `counts` says how many there are; `length` how many positions were read in all.
     """
 
-    keys: Float[Tensor, "b h r buckets w d"]
-    values: Float[Tensor, "b h r buckets w m"]
-    counts: Int[Tensor, "b h r buckets"]
+    keys: Float[Tensor, "b h a buckets w d"]
+    values: Float[Tensor, "b h a buckets w m"]
+    counts: Int[Tensor, "b h a buckets"]
     length: int
 
 
 def buckets_of(
-    x: Float[Tensor, "b t h d"], planes: Float[Tensor, "h r d half"]
-) -> Int[Tensor, "b h r t"]:
-    """The nearest of the corners +-e_i after a random rotation: 2 half buckets."""
+    x: Float[Tensor, "b t h d"], planes: Float[Tensor, "h a d g"]
+) -> Int[Tensor, "b h a t"]:
+    """Return the nearest of the corners +-e_i after a random rotation: 2 g buckets."""
     dtype = accumulation_dtype(x.dtype)
     with without_autocast(x):
-        rotated = torch.einsum("bthd,hrdn->bhrtn", x.to(dtype), planes.to(dtype))
+        rotated = torch.einsum("bthd,hadg->bhatg", x.to(dtype), planes.to(dtype))
     return torch.cat([rotated, -rotated], dim=-1).argmax(-1)
 
 
 def windowed(
     q: Float[Tensor, "b t h d"],
     v: Float[Tensor, "b t h m"],
-    buckets: Int[Tensor, "b h r t"],
+    buckets: Int[Tensor, "b h a t"],
     *,
     window: int,
     state: LshState | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """Every position against the last ones of its bucket, `state`'s among them."""
+    """Attend from each position to the last ones of its bucket, `state`'s among them."""
     dtype, length = v.dtype, q.shape[1]
     queries, keys, values, buckets = _with_past(q, v, buckets, state)
     # Stable: positions of one bucket stay in order.
@@ -70,10 +70,10 @@ def windowed(
 def remember(
     q: Float[Tensor, "b t h d"],
     v: Float[Tensor, "b t h m"],
-    buckets: Int[Tensor, "b h r t"],
+    buckets: Int[Tensor, "b h a t"],
     state: LshState,
 ) -> LshState:
-    """The state after a stretch: the last ones of each bucket."""
+    """Return the state after more positions: the last ones of each bucket."""
     num_buckets, window = state.keys.shape[3:5]
     _, keys, values, buckets = _with_past(q, v, buckets, state)
     buckets, order = buckets.sort(dim=-1, stable=True)
@@ -100,10 +100,10 @@ def remember(
 def windowed_step(
     q: Float[Tensor, "b h d"],
     v: Float[Tensor, "b h m"],
-    buckets: Int[Tensor, "b h r"],
+    buckets: Int[Tensor, "b h a"],
     state: LshState,
 ) -> tuple[Float[Tensor, "b h m"], LshState]:
-    """One position, and the state that includes it."""
+    """Return the output of one position, and the state that includes it."""
     dtype, window = v.dtype, state.keys.shape[-2]
     q, v = widened(q, v)
     row = buckets[..., None, None, None]
@@ -113,7 +113,7 @@ def windowed_step(
     counts = state.counts.gather(-1, buckets.unsqueeze(-1))
     key = F.normalize(q, dim=-1)
     with without_autocast(v):
-        scores = torch.einsum("bhd,bhrwd->bhrw", q, keys) * q.shape[-1] ** -0.5
+        scores = torch.einsum("bhd,bhawd->bhaw", q, keys) * q.shape[-1] ** -0.5
         empty = torch.arange(window, device=q.device) < window - counts
         scores = F.pad(scores.masked_fill(empty, -torch.inf), (0, 1), value=ALONE)
         new_values = v[:, :, None, None].expand(-1, -1, keys.shape[2], -1, -1)
@@ -134,13 +134,13 @@ def windowed_step(
 def chunked(
     q: Float[Tensor, "b t h d"],
     v: Float[Tensor, "b t h m"],
-    buckets: Int[Tensor, "b h r t"],
+    buckets: Int[Tensor, "b h a t"],
     *,
     chunk: int,
     causal: bool,
     there: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """The paper's form, with or without its causal mask; padding attends and is seen nowhere."""
+    """Attend as the paper does, with or without its causal mask. Padding is seen nowhere."""
     dtype, rounds, length = v.dtype, buckets.shape[2], q.shape[1]
     if there is not None:
         q, v = (x.where(there[..., None, None], 0) for x in (q, v))  # 0 times NaN is NaN
@@ -170,7 +170,7 @@ def chunked(
 def _attend_back(
     queries: Tensor, keys: Tensor, values: Tensor, buckets: Tensor, window: int
 ) -> tuple[Tensor, Tensor]:
-    """In sorted order, each against the `window` before it that share its bucket."""
+    """Attend in sorted order from each position to the `window` before it in its bucket."""
     length = buckets.shape[-1]
     scores, pairs = _scores(queries, keys, window)
     bucket, seen_bucket = pairs(buckets, -1)
@@ -186,8 +186,10 @@ def _attend_back(
 def _with_past(
     q: Tensor, v: Tensor, buckets: Tensor, state: LshState | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Queries, keys, values and buckets of each round, after what is remembered: that stands
-    before, as positions whose outputs nobody looks at."""
+    """Return queries, keys, values and buckets of each round, with the state's before them.
+
+    The state's entries stand as positions whose outputs are dropped.
+    """
     queries, values = (_heads_first(x, buckets.shape[2]) for x in widened(q, v))
     keys = F.normalize(queries, dim=-1)
     if state is None or state.length == 0:
@@ -200,8 +202,8 @@ def _with_past(
     return queries, keys, values, torch.cat([_buckets_of_state(state), buckets], dim=-1)
 
 
-def _buckets_of_state(state: LshState) -> Int[Tensor, "b h r s"]:
-    """The bucket of each remembered entry; of an empty one, a bucket too many."""
+def _buckets_of_state(state: LshState) -> Int[Tensor, "b h a s"]:
+    """Return the bucket of each remembered entry; that of an empty one is a bucket too many."""
     num_buckets, window = state.keys.shape[3:5]
     device = state.keys.device
     bucket = torch.arange(num_buckets, device=device).unsqueeze(1).expand(-1, window)
@@ -210,7 +212,7 @@ def _buckets_of_state(state: LshState) -> Int[Tensor, "b h r s"]:
 
 
 def _scores(queries: Tensor, keys: Tensor, size: int):
-    """Scores of each chunk with itself and the one before; and what else is told of both."""
+    """Return each chunk's scores with itself and the one before, and a function of such pairs."""
     q, k = _chunks(queries, size), _with_previous(_chunks(keys, size))
     scores = q @ k.mT * queries.shape[-1] ** -0.5
 
@@ -222,26 +224,26 @@ def _scores(queries: Tensor, keys: Tensor, size: int):
     return scores, pairs
 
 
-def _chunks(x: Float[Tensor, "b h r t d"], size: int) -> Float[Tensor, "b h r n l d"]:
+def _chunks(x: Float[Tensor, "b h a t d"], size: int) -> Float[Tensor, "b h a n l d"]:
     return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
 
 
-def _with_previous(x: Float[Tensor, "b h r n l d"]) -> Float[Tensor, "b h r n two_l d"]:
+def _with_previous(x: Float[Tensor, "b h a n l d"]) -> Float[Tensor, "b h a n two_l d"]:
     return torch.cat([F.pad(x, (0, 0, 0, 0, 1, -1)), x], dim=-2)
 
 
 def _combine(
-    outputs: Float[Tensor, "b h r t m"], total: Float[Tensor, "b h r t"]
+    outputs: Float[Tensor, "b h a t m"], total: Float[Tensor, "b h a t"]
 ) -> Float[Tensor, "b h t m"]:
-    """Means of rounds into the mean over all of them: each weighs as its sum of weights."""
+    """Average the rounds' means, each weighted by its sum of weights."""
     return (outputs * total.softmax(2).unsqueeze(-1)).sum(2)
 
 
-def _heads_first(x: Float[Tensor, "b t h d"], rounds: int) -> Float[Tensor, "b h r t d"]:
+def _heads_first(x: Float[Tensor, "b t h d"], rounds: int) -> Float[Tensor, "b h a t d"]:
     return x.transpose(1, 2).unsqueeze(2).expand(-1, -1, rounds, -1, -1)
 
 
-def _take(x: Float[Tensor, "b h r t d"], order: Int[Tensor, "b h r s"]) -> Tensor:
+def _take(x: Float[Tensor, "b h a t d"], order: Int[Tensor, "b h a s"]) -> Tensor:
     return x.gather(-2, order.unsqueeze(-1).expand(-1, -1, -1, -1, x.shape[-1]))
 
 

@@ -13,9 +13,9 @@ def normalize(
     """Turn a weighted sum of values into their weighted mean: eq. 8's fraction.
 
     Args:
-        weighted_sum: phi(q)^T S, one vector of values per query.
-        total_weight: phi(q)^T Z, non-negative for every map whose features are.
-        eps: Added to the denominator, once, after the dot product. Where all weights
-            vanish, the output is 0 instead of NaN.
+        weighted_sum: The sum phi(q)^T S, one vector of values per query.
+        total_weight: The sum phi(q)^T Z, non-negative for every map whose features are.
+        eps: The number added to the denominator, once, after the dot product. Where all
+            weights vanish, the output is 0 instead of NaN.
     """
     return weighted_sum / (total_weight + eps).unsqueeze(-1)

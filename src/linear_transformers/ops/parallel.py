@@ -1,36 +1,40 @@
 """Causal linear attention by its definition: O(t^2) time and memory. The tests' oracle."""
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.normalize import normalize
-from linear_transformers.ops.precision import widened, without_autocast
+from linear_transformers.ops.precision import mapped, widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState
 
 
 def parallel(
-    q: Float[Tensor, "b t h c"],
-    k: Float[Tensor, "b t h c"],
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b t h d"],
     v: Float[Tensor, "b t h m"],
     *,
     eps: float,
+    phi: Callable[[Tensor], Tensor] | None = None,
     state: LinearState | None = None,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
-    """Eq. 9: every query against every key at or before it.
+    """Weigh every value by its key's similarity to the query: eq. 9.
 
     Args:
-        q: Features of the queries, phi already applied.
-        k: Features of the keys, phi already applied.
-        v: Values.
+        q: The queries; without `phi`, their features.
+        k: The keys; without `phi`, their features.
+        v: The values.
         eps: See `normalize`.
-        state: The past before the first position; empty when absent. Left unmodified.
+        phi: The feature map, applied to each query and key.
+        state: The past before the first position, empty if absent. Left unmodified.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
     dtype = v.dtype
-    q, k, v = widened(q, k, v)
+    q, k, v = widened(*mapped(phi, q, k), v)
     with without_autocast(v):
         weights = torch.einsum("bthc,bshc->bhts", q, k).tril()
         weighted_sum = torch.einsum("bhts,bshm->bthm", weights, v)

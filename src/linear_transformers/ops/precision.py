@@ -4,21 +4,32 @@ A bf16 state is wrong by 26 % after 784 steps and by 238 % after 3072; a float16
 overflows and the output is silently 0.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """float64 stays float64 (the tests' oracle); everything else accumulates in float32."""
+    """Return the type of sums over inputs of a type: float64 as it is, for any other float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """The tensors in the type that sums over them are kept in."""
+    """Return the tensors in the type that sums over them are kept in."""
     return tuple(x.to(accumulation_dtype(x.dtype)) for x in tensors)
 
 
+def mapped(phi: Callable[[Tensor], Tensor] | None, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return phi of each tensor, widened first; without a phi, the tensors as they are."""
+    if phi is None:
+        return tensors
+    # In bf16, 1 + x would forget all but 8 bits of a small x.
+    with without_autocast(tensors[0]):
+        return tuple(phi(x) for x in widened(*tensors))
+
+
 def without_autocast(x: Tensor) -> torch.autocast:
-    """A context in which autocast leaves products alone: it would round the widened sums again."""
+    """Return a context without autocast, which would round the factors of widened sums again."""
     kind = x.device.type
     return torch.autocast("cpu" if kind == "meta" else kind, enabled=False)  # meta has none

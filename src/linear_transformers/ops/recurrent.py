@@ -19,7 +19,7 @@ from linear_transformers.ops.precision import accumulation_dtype, widened, witho
 
 
 class LinearState(NamedTuple):
-    """Everything a head remembers. Its size never grows."""
+    """The state of all heads. Its size does not depend on the length."""
 
     kv_sum: Float[Tensor, "b h c m"]
     k_sum: Float[Tensor, "b h c"]
@@ -34,7 +34,7 @@ def empty_state(
     device: torch.device | str | None,
     dtype: torch.dtype,
 ) -> LinearState:
-    """s_0 = z_0 = 0, in the type that sums over inputs of `dtype` are kept in."""
+    """Return s_0 = z_0 = 0, in the type of sums over inputs of `dtype`."""
     options = {"device": device, "dtype": accumulation_dtype(dtype)}
     return LinearState(
         kv_sum=torch.zeros(batch, num_heads, feature_dim, value_dim, **options),
@@ -53,8 +53,8 @@ def step(
     """Attend from one new position to itself and all earlier ones.
 
     Args:
-        q: Features of the new query, phi already applied.
-        k: Features of the new key, phi already applied.
+        q: The features of the new query.
+        k: The features of the new key.
         v: The new value.
         state: The past, excluding this position. Left unmodified.
         eps: See `normalize`.

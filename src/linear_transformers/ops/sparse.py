@@ -3,7 +3,7 @@
 Child et al. (2019), section 4.2-4.3, each head attending to the union of both of its parts:
 
     strided   the last l positions, and every l-th before: l, 2 l, 3 l ... back
-    fixed     the own block of l positions so far, and the last c of each earlier block
+    fixed     the own block of l positions so far, and the last `summary` of each earlier
 
 Only these scores are computed. Queries may start later than keys: position 0 of the queries is
 position `start` of the keys.
@@ -79,20 +79,20 @@ def fixed(
 
 
 def strided_positions(i: int, *, stride: int, summary: int = 0) -> Tensor:
-    """What position i attends to under `strided`, [s]."""
+    """Return the positions that position i attends to under `strided`, [s]."""
     far = range(i % stride, i - stride + 1, stride)
     return torch.tensor([*far, *range(max(0, i - stride + 1), i + 1)])
 
 
 def fixed_positions(i: int, *, stride: int, summary: int) -> Tensor:
-    """What position i attends to under `fixed`, [s]."""
+    """Return the positions that position i attends to under `fixed`, [s]."""
     own = i // stride * stride
     far = (j for end in range(stride, own + 1, stride) for j in range(end - summary, end))
     return torch.tensor([*far, *range(own, i + 1)])
 
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[Tensor, ...]:
-    """Scaled queries, keys and values as [b, h, blocks, l, width]; queries from `start`'s block."""
+    """Cut queries (scaled, from `start`'s block), keys and values into [b, h, n, l, width]."""
     q, k, v = widened(q, k, v)
     end = -k.shape[1] % stride
     q = F.pad(q * q.shape[-1] ** -0.5, (0, 0, 0, 0, start % stride, end))
@@ -102,7 +102,7 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[T
 
 
 def _previous(x: Float[Tensor, "b h n l d"]) -> Float[Tensor, "b h n l d"]:
-    """For each block the one before it."""
+    """Return for each block the one before it."""
     return F.pad(x, (0, 0, 0, 0, 1, -1))
 
 

@@ -1,32 +1,42 @@
-"""Loops over `step`: a trained model as a recurrent network."""
+"""Run a trained model one value at a time: steppers, and what is done with them."""
 
-from linear_transformers.sampling.autoregressive import (
-    Decoder,
-    Looping,
-    Prompt,
-    Recomputed,
-    Sampler,
+from linear_transformers.sampling.captured import CapturedStepper
+from linear_transformers.sampling.compiled import CompiledStepper
+from linear_transformers.sampling.completion import (
+    Completed,
+    Prompts,
     complete,
-    largest_step_difference,
-    read,
+    complete_in_batches,
+    greedy,
+    prefill,
     uniform_noise,
 )
-from linear_transformers.sampling.compiled import CompiledDecoder, round_weights
-from linear_transformers.sampling.graphed import GraphedDecoder
+from linear_transformers.sampling.evaluation import bits_per_dim, largest_step_difference
+from linear_transformers.sampling.recurrent import RecomputedStepper, RecurrentStepper
+from linear_transformers.sampling.registry import PRECISIONS, STEPPERS, stepper_of
 from linear_transformers.sampling.speed import step_milliseconds
+from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 
 __all__ = [
-    "CompiledDecoder",
-    "Decoder",
-    "GraphedDecoder",
-    "Looping",
-    "Prompt",
-    "Recomputed",
+    "PRECISIONS",
+    "STEPPERS",
+    "CapturedStepper",
+    "CompiledStepper",
+    "Completed",
+    "Loop",
+    "Prefilled",
+    "Prompts",
+    "RecomputedStepper",
+    "RecurrentStepper",
     "Sampler",
+    "Stepper",
+    "bits_per_dim",
     "complete",
+    "complete_in_batches",
+    "greedy",
     "largest_step_difference",
-    "read",
-    "round_weights",
+    "prefill",
     "step_milliseconds",
+    "stepper_of",
     "uniform_noise",
 ]

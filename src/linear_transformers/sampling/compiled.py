@@ -1,45 +1,43 @@
-"""A model in recurrent mode whose step is one compiled call."""
+"""The whole step of a model as one compiled call."""
+
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers import ops
+from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention
-from linear_transformers.feature_maps import Elu
+from linear_transformers.kernels.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
+from linear_transformers.kernels.operator import fuses
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
-from linear_transformers.ops.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
-from linear_transformers.sampling.autoregressive import padded_rows
+from linear_transformers.sampling.stepper import Stepper, padded_rows
 from linear_transformers.shapes import Tokens, TokensOne
 
 
-class CompiledDecoder:
-    """What a model is when it steps, in a call of C++ a step: see `ops.cpp_step`.
+class CompiledStepper(Stepper):
+    """A call of C++ a step, for linear attention on CPUs: see `kernels.cpp_step`.
 
     A sequence comes out the same, to the last bit, in a batch of any size and with any number of
-    threads. The state that `step` is given is used up: it is the state that it returns. Continue
-    a copy, as `select` makes it, where the past will be needed again.
+    threads. `step` changes the state that it is given, and returns it.
 
     Args:
-        model: In `eval()` mode; its weights are copied.
-        precision: Of the copied weights of blocks: float32, bfloat16 or int8. What is stepped is
-            the model whose weights are rounded so: see `round_weights`.
+        model: The model, in float32 and `eval()` mode. Its weights are copied.
+        precision: The precision that the blocks' weights are rounded to, in the model and in the
+            copy; None is float32. Arithmetic and states are in float32.
 
     Raises:
-        ValueError: There is no such step of this model, or not here: see `unavailable`.
+        ValueError: The stepper cannot run this model: see `unavailable`.
     """
 
-    row_multiple = 1
+    name: ClassVar[str] = "compiled"
+    precisions: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "int8")
 
-    def __init__(self, model: AutoregressiveTransformer, precision: str = "float32"):
-        if reason := self.unavailable(model):
-            raise ValueError(f"The compiled step cannot run: {reason}.")
+    def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
+        super().__init__(model, precision)
+        self.row_multiple = 1
         stack = model.stack
         attention: LinearAttention = stack.attention
-        self.model = model
-        self.device = model.device
-        self.with_start = model.with_start
-        self.select = model.select
         self._packed = PackedStack(
             [_block(block) for block in stack.blocks],
             _norm(stack.norm),
@@ -52,45 +50,45 @@ class CompiledDecoder:
                 eps=attention.eps,
                 scale=attention.scale,
             ),
-            precision,
+            precision or "float32",
         )
+
+    @classmethod
+    def unavailable(
+        cls, model: AutoregressiveTransformer, precision: str | None = None
+    ) -> str | None:
+        """Return why the stepper cannot run a model, or None. The first call ever compiles it."""
+        attention, device = model.stack.attention, model.device
+        if device.type != "cpu":
+            return f"it is made for CPUs, and the model is on {device}"
+        if type(attention) is not LinearAttention or not fuses(attention.feature_map):
+            return "it is made for linear attention with feature_map=elu, and the model has other"
+        if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
+            return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
+        return super().unavailable(model, precision) or kernels.step_unavailable()
+
+    @staticmethod
+    def convert(model: AutoregressiveTransformer, precision: str) -> None:
+        """Round the weights of a model's blocks to a precision, in place. They stay float32."""
+        for block in model.stack.blocks:
+            for module in block.modules():
+                if isinstance(module, nn.Linear):
+                    module.weight.data = kernels.rounded(module.weight.data, precision)
 
     def prefill(
         self, tokens: Tokens, state: StackState | None = None
     ) -> tuple[Float[Tensor, "b t p"], StackState]:
-        """Read a whole stretch in parallel, as the model does."""
         rows = torch.arange(len(tokens))
         if state is not None:
             state = self.select(state, padded_rows(rows, self.model.row_multiple))
         parameters, state = self.model.prefill(padded_rows(tokens, self.model.row_multiple), state)
         return parameters[rows], self.select(state, rows)
 
-    @staticmethod
-    def unavailable(model: AutoregressiveTransformer) -> str | None:
-        """Why there is no compiled step of a model; None where there is. Compiles, at first."""
-        attention, device = model.stack.attention, model.device
-        if device.type != "cpu":
-            return f"it is made for CPUs, and the model is on {device}"
-        if type(attention) is not LinearAttention or type(attention.feature_map) is not Elu:
-            return "it is made for linear attention with feature_map=elu, and the model has other"
-        if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
-            return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
-        return ops.step_unavailable()
-
     def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
-        """Read one token a sequence; the parameters of the value that follows it."""
         stack: Transformer = self.model.stack
         x = stack.positions.step(self.model.tokens(token), state.position)
         parameters = self._packed.step(x, state.layers)
         return parameters, StackState(state.position + 1, state.layers)
-
-
-def round_weights(model: AutoregressiveTransformer, precision: str) -> None:
-    """Round, in place, what `CompiledDecoder` packs in a precision."""
-    for block in model.stack.blocks:
-        for module in block.modules():
-            if isinstance(module, nn.Linear):
-                module.weight.data = ops.rounded(module.weight.data, precision)
 
 
 def _block(block: Block) -> StepBlock:

@@ -1,21 +1,19 @@
-"""What a step costs, at several places of a sequence, of several decoders side by side."""
+"""The cost of a step at several positions of a sequence, of several steppers side by side."""
 
 import time
 from collections.abc import Mapping
 from statistics import mean, median
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from linear_transformers.distributions import ValueDistribution
-from linear_transformers.sampling.autoregressive import Decoder, Looping
-from linear_transformers.shapes import Tokens
+from linear_transformers.sampling.completion import prefill
+from linear_transformers.sampling.stepper import Loop, Stepper
 
 
 @torch.inference_mode()
 def step_milliseconds(
-    decoders: Mapping[str, Decoder],
+    steppers: Mapping[str, Stepper],
     distribution: ValueDistribution,
     *,
     length: int,
@@ -25,93 +23,58 @@ def step_milliseconds(
     rounds: int = 3,
     once: frozenset[str] = frozenset(),
 ) -> dict[str, float]:
-    """Mean milliseconds over a sequence to sample one value of each image and to read it.
+    """Return the mean milliseconds over a sequence to draw one value of each sequence and read it.
 
-    Each decoder in turn at each of some evenly spaced positions, several times over; the
+    Each stepper in turn at each of some evenly spaced positions, several times over; the
     median of a position is averaged over positions.
 
     Args:
-        decoders: By name; all of one device.
-        distribution: What their output are the parameters of.
-        length: Values a sequence, at least 4.
-        batch: Sequences side by side.
-        positions: Where in the sequence steps are measured.
-        steps: Consecutive steps a measurement. They do not go past the end of the sequence.
-        rounds: How often each is measured. A decoder that does the whole loop is given it as
-            often: each time it starts from a copy of the state.
-        once: Names of decoders that take one step at each position, and no more: a step
+        steppers: The steppers by name, all on one device.
+        distribution: The distribution of a value.
+        length: The number of values of a sequence, at least 4.
+        batch: The number of sequences side by side.
+        positions: The number of positions at which steps are measured.
+        steps: The number of consecutive steps in a measurement. They do not go past the end of
+            the sequence.
+        rounds: The number of measurements at a position.
+        once: The names of steppers that take one step at each position, and no more: a step
             that costs a whole forward pass need not be repeated to be seen.
     """
-    device = next(iter(decoders.values())).device
-    medians: dict[str, list[float]] = {name: [] for name in decoders}
+    device = next(iter(steppers.values())).device
+    # One sequence, forked: a prefill of a large batch would take far more memory than a step
+    # does, and a step costs the same whatever was read.
+    rows = torch.zeros(batch, dtype=torch.long, device=device)
+    medians: dict[str, list[float]] = {name: [] for name in steppers}
     # One step that is not counted, then `steps`: as far as that leads from the last position.
     steps = max(1, min(steps, length // (2 * positions) - 1))
     for position in (length * i // (2 * positions) for i in range(1, 2 * positions, 2)):
         position = min(position, length - 2 - steps)
-        values = torch.randint(distribution.num_values, (1, position), device=device)
+        values = torch.randint(distribution.num_values, (1, length))
+        known = torch.arange(length) < position
         noise = torch.rand(batch, length, distribution.noise_dim, device=device)
-        read = {name: _forked(x, values, batch) for name, x in decoders.items()}
-        times: dict[str, list[float]] = {name: [] for name in decoders}
+        starts = {name: prefill(x, values, known) for name, x in steppers.items()}
+        times: dict[str, list[float]] = {name: [] for name in steppers}
         for turn in range(rounds):
-            for name, decoder in decoders.items():
+            for name, stepper in steppers.items():
                 if turn and name in once:
                     continue
-                count = 1 if name in once else steps
-                walk = _Walk(decoder, distribution, noise, *read[name], position)
+                loop = stepper.loop(stepper.fork(starts[name], rows), distribution.sample, noise)
                 if name not in once:
-                    walk.take(1)  # to fill the caches, or to be captured
-                _synchronize(device)
-                begin = time.perf_counter()
-                walk.take(count)
-                _synchronize(device)
-                times[name].append(1000 * (time.perf_counter() - begin) / count)
+                    loop.turn()  # to fill the caches
+                times[name].append(_milliseconds(loop, 1 if name in once else steps, device))
         for name, found in times.items():
             medians[name].append(median(found))
     return {name: mean(found) for name, found in medians.items()}
 
 
-class _Walk:
-    """Steps of a sequence that was read up to a position."""
-
-    def __init__(
-        self,
-        decoder: Decoder,
-        distribution: ValueDistribution,
-        noise: Tensor,
-        parameters: Tensor,
-        state: Any,
-        position: int,
-    ):
-        self.decoder, self.sample = decoder, distribution.sample
-        self.noise, self.parameters = noise, parameters
-        self.state, self.position = state, position
-
-    def take(self, count: int) -> None:
-        """Sample so many values, and read them."""
-        if isinstance(self.decoder, Looping):
-            shape, device = self.noise.shape[:2], self.noise.device
-            values = torch.zeros(shape, dtype=torch.long, device=device)
-            self.decoder.fill(
-                values, self.parameters, self.state, sample=self.sample, noise=self.noise,
-                known=torch.zeros(shape[1], dtype=torch.bool, device=device),
-                places=range(self.position, self.position + count + 1), on_value=_nothing,
-            )  # fmt: skip
-            return
-        for i in range(self.position, self.position + count):
-            value = self.sample(self.parameters, self.noise[:, i])
-            self.parameters, self.state = self.decoder.step(value, self.state)
-        self.position += count
-
-
-def _nothing() -> None: ...
-
-
-def _forked(decoder: Decoder, values: Tokens, batch: int) -> tuple[Tensor, Any]:
-    """One sequence read and forked: reading all of a large batch would take far more memory
-    than a step does, and what was read does not change what a step costs."""
-    outputs, state = decoder.prefill(decoder.with_start(values))
-    rows = torch.zeros(batch, dtype=torch.long, device=values.device)
-    return outputs[rows, -1], decoder.select(state, rows)
+def _milliseconds(loop: Loop, turns: int, device: torch.device) -> float:
+    """Return what a turn takes, on average."""
+    _synchronize(device)
+    begin = time.perf_counter()
+    for _ in range(turns):
+        loop.turn()
+    _synchronize(device)
+    return 1000 * (time.perf_counter() - begin) / turns
 
 
 def _synchronize(device: torch.device) -> None:

@@ -1,8 +1,8 @@
-"""LightningModules: loss, metrics, optimizer. The architecture lives in `models`."""
+"""Tasks: what models are trained for, and what is done with them. `base` is the plug."""
 
-from linear_transformers.tasks.base import SequenceTask, Task
+from linear_transformers.tasks.base import Task
 from linear_transformers.tasks.copying import Copying
 from linear_transformers.tasks.image_generation import ImageGeneration
 from linear_transformers.tasks.speech_recognition import SpeechRecognition
 
-__all__ = ["Copying", "ImageGeneration", "SequenceTask", "SpeechRecognition", "Task"]
+__all__ = ["Copying", "ImageGeneration", "SpeechRecognition", "Task"]

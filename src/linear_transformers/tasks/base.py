@@ -1,104 +1,259 @@
-"""What all tasks share: a model, what it is judged by, and how it is trained."""
+"""The plug: what a task brings, and all that training and the programs know of one.
 
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from typing import Any, ClassVar
+A task is the shape of its data, a model, and what is done with both. It knows neither Lightning
+nor Hydra: `training` trains any task, `jobs` run any. To add one, write a subclass of `Task`, its
+data set, and their files in `conf/`.
+"""
 
-from jaxtyping import Float, UInt8
-from lightning import LightningModule
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+
+import torch
 from torch import Tensor, nn
-from torch.nn import Parameter
-from torch.optim import Optimizer
 
-from linear_transformers.distributions import ValueDistribution
-from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.tasks.schedules import ScheduleFactory
+from linear_transformers.data.base import Shape
+from linear_transformers.runs.folder import claim_folder
+from linear_transformers.runs.sweeps import Outcome
 
-OptimizerFactory = Callable[[Iterator[Parameter]], Optimizer]
-Sequences = UInt8[Tensor, "b t"]
+Row = dict[str, Any]
+# Sums over a batch, or over a whole split: they add up over batches and devices.
+Statistics = dict[str, Tensor]
 
 
-class Task(LightningModule):
-    """A model with its loss, figures and optimizer.
+class Figure(NamedTuple):
+    """What models are compared by.
 
     Attributes:
-        figure: What `val/` and `test/` figures judge a model by: the lower, the better.
+        name: The metric, logged as `val/<name>` and `test/<name>`.
         unit: What it is counted in.
-
-    Args:
-        model: What is trained. `model.example()` is an input of usual size.
-        optimizer: Makes the optimizer from the parameters.
-        scheduler: Makes the learning rate's schedule; None keeps the optimizer's rate.
+        best: Which end of it is good.
     """
 
-    figure: ClassVar[str]
-    unit: ClassVar[str]
+    name: str
+    unit: str
+    best: Literal["min", "max"] = "min"
+
+
+class Evaluation(NamedTuple):
+    """How a model does on a split.
+
+    Attributes:
+        figures: The metrics by name.
+        statistics: The sums that they were computed from.
+    """
+
+    figures: dict[str, float]
+    statistics: Statistics
+
+
+def total(x: Tensor) -> Tensor:
+    """Return a sum that forgets nothing however many batches add to it."""
+    return x.detach().sum(dtype=torch.float32 if x.device.type == "mps" else torch.float64)
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Who can be shown results: a tracker."""
+
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None: ...
+    def log_picture(self, name: str, path: Path, step: int) -> None: ...
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None: ...
+    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None: ...
+
+
+class Output:
+    """Where a task puts what it makes: a folder of its own, and whoever watches.
+
+    Args:
+        place: The folder. Where it is taken, it gets a number; it is made when it is needed.
+        watchers: Who is shown pictures, recordings, tables and metrics.
+        step: The training step that they belong to.
+        prefix: What the names of files begin with.
+    """
 
     def __init__(
-        self, model: nn.Module, *, optimizer: OptimizerFactory, scheduler: ScheduleFactory
+        self, place: Path, watchers: Sequence[Watcher] = (), *, step: int = 0, prefix: str = ""
     ):
-        super().__init__()
+        self._place = place
+        self.watchers = watchers
+        self.step = step
+        self.prefix = prefix
+
+    @cached_property
+    def folder(self) -> Path:
+        """The folder, new."""
+        return claim_folder(self._place, numbered=True)
+
+    def file(self, name: str) -> Path:
+        """Return the path of a new file."""
+        return self.folder / f"{self.prefix}{name}"
+
+    def metrics(self, metrics: Mapping[str, Any]) -> None:
+        """Show numbers."""
+        for watcher in self.watchers:
+            watcher.log_metrics(dict(metrics), step=self.step)
+
+    def picture(self, name: str, path: Path) -> None:
+        """Show a PNG or GIF file."""
+        for watcher in self.watchers:
+            watcher.log_picture(name, path, self.step)
+
+    def audio(self, name: str, path: Path, caption: str) -> None:
+        """Show a recording."""
+        for watcher in self.watchers:
+            watcher.log_audio(name, path, caption, self.step)
+
+    def table(self, name: str, rows: Sequence[Row]) -> None:
+        """Show rows of one form, if there are any."""
+        for watcher in self.watchers if rows else ():
+            watcher.log_table(name, rows, self.step)
+
+
+# Opens the watchers of a job for as long as the context lasts, given the folder of what it makes.
+Watch = Callable[[Path], AbstractContextManager[Output]]
+
+
+class Task(ABC):
+    """What a model is trained for.
+
+    Attributes:
+        shape_class: The class of its data's shapes.
+        uses: What programs can do with a trained model, by the program's name.
+        figures: What models are compared by; the first one decides.
+        shape: What the model knows of its data.
+        model: What is trained. `model.example()` is an input of usual size.
+
+    Args:
+        shape: The shape of the data.
+        model: The model.
+    """
+
+    shape_class: ClassVar[type[Shape]]
+    uses: ClassVar[Mapping[str, "type[Use]"]] = {}
+    figures: Sequence[Figure]
+
+    def __init__(self, shape: Any, model: nn.Module):
+        self.shape = shape
         self.model: Any = model
-        self.make_optimizer = optimizer
-        self.make_scheduler = scheduler
+
+    @property
+    def figure(self) -> Figure:
+        """What decides which model is best."""
+        return self.figures[0]
+
+    @property
+    @abstractmethod
+    def description(self) -> str:
+        """The model in a few words, for a run's log."""
+
+    def kernel_on(self, device: torch.device) -> str:
+        """Return what computes attention on a device, for a run's log.
+
+        Raises:
+            ValueError: What was asked for cannot run there.
+        """
+        return "torch"
+
+    def cautions(self) -> list[str]:
+        """Return what a user must know of the model's figures."""
+        return []
+
+    def prepare(self, data: Any) -> list[str]:
+        """Fit model and data to each other before training.
+
+        Returns:
+            What was left out, in lines.
+        """
+        return []
 
     @abstractmethod
-    def training_step(self, batch: Any, batch_idx: int) -> Float[Tensor, ""]:
-        """The loss."""
+    def loss(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the loss of a training batch, and what of it to log as `train/<name>`."""
 
     @abstractmethod
-    def evaluate(self, stage: str, batch: Any) -> None:
-        """Log the figures of a batch as `<stage>/<figure>`."""
+    def statistics(self, batch: Any) -> Statistics:
+        """Return the sums over a batch that `judge` needs."""
+
+    @abstractmethod
+    def judge(self, statistics: Statistics) -> dict[str, Tensor]:
+        """Return the metrics of a split, by name, from its sums."""
 
     @abstractmethod
     def positions_in(self, batch: Any) -> int | Tensor:
-        """How many positions of sequences a batch has: what a rate of training counts."""
+        """Return the number of positions of a batch, which rates of training count."""
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self.evaluate("val", batch)
+    def trial(self, model: Any) -> tuple[Tensor, int]:
+        """Run a model on an input of usual size, to count its arithmetic.
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self.evaluate("test", batch)
+        Args:
+            model: The model, or a copy of it on another device.
 
-    def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(self.model.parameters())
-        schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
-        if schedule is None:
-            return optimizer
-        if "monitor" in schedule:
-            schedule["monitor"] = schedule["monitor"] or f"val/{self.figure}"
-            # Between validations there is nothing new to judge by.
-            schedule["frequency"] = self.trainer.check_val_every_n_epoch or 1
-        return {"optimizer": optimizer, "lr_scheduler": schedule}
+        Returns:
+            What the loss is computed from, and the number of positions of the input.
+        """
+        example = model.example()
+        return model(*example), example[0].shape[1]
+
+    def show(self, data: Any, output: Output, *, n: int, seed: int) -> None:  # noqa: B027
+        """Show what the model makes, at a validation.
+
+        Args:
+            data: The data.
+            output: Where to.
+            n: The number of examples.
+            seed: The seed of what is drawn, the same at each validation.
+        """
+
+    @abstractmethod
+    def report(self, data: Any, evaluation: Evaluation, output: Output) -> list[str]:
+        """Print and show how a finished run did on its test data.
+
+        Returns:
+            Where to look, in lines.
+        """
+
+    def next_command(self, run: str, output: Output) -> str:
+        """Return what to type after training, or nothing."""
+        return ""
 
 
-class SequenceTask(Task):
-    """Predict each value of a sequence from those before it.
+@dataclass(frozen=True)
+class Trained:
+    """A task out of a checkpoint, its model in `eval()` mode.
 
-    Args:
-        model: Predicts each value's distribution from the values before it.
-        distribution: What the model's output are the parameters of.
-        optimizer: See `Task`.
-        scheduler: See `Task`.
+    Attributes:
+        path: The checkpoint.
+        config: The configuration of the run that trained it, as plain data.
+        weights: Which weights were asked for: `ema`, `raw`, or None for those that were tested.
+        task: The task.
+        data: Makes the data that it was trained on; options can be replaced.
     """
 
-    model: AutoregressiveTransformer
+    path: Path
+    config: dict[str, Any]
+    weights: str | None
+    task: Any
+    data: Any
 
-    def __init__(
-        self,
-        model: AutoregressiveTransformer,
-        distribution: ValueDistribution,
-        *,
-        optimizer: OptimizerFactory,
-        scheduler: ScheduleFactory,
-    ):
-        super().__init__(model, optimizer=optimizer, scheduler=scheduler)
-        self.distribution = distribution
+    @property
+    def folder(self) -> Path:
+        """The folder of the run, or of a checkpoint that lies elsewhere."""
+        beside = self.path.parent
+        return beside.parent if beside.name == "checkpoints" else beside
 
-    def positions_in(self, batch: Sequences) -> int:
-        return batch.numel()
 
-    def predict(self, batch: Sequences) -> tuple[Float[Tensor, "b t p"], Tensor]:
-        """The parameters of each value's distribution, and the values [b, t]."""
-        values = batch.long()
-        return self.model(self.model.with_start(values)[:, :-1]), values
+class Use(ABC):
+    """What a program does with a trained task: a dataclass, whose fields are the options."""
+
+    @abstractmethod
+    def run(self, trained: Trained, watch: Watch) -> Outcome:
+        """Do it.
+
+        Raises:
+            ValueError: The checkpoint cannot serve what was asked for.
+        """

@@ -1,14 +1,54 @@
 """Copying a word, symbol by symbol: Katharopoulos et al. (2020), section 4.1."""
 
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
+import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from pydantic import Field
+from torch import Tensor, nn
 
+from linear_transformers.data.copies import Copies, CopyShape
+from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import Categorical, ValueDistribution
-from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.tasks.base import OptimizerFactory, Sequences, SequenceTask
-from linear_transformers.tasks.schedules import ScheduleFactory
+from linear_transformers.pictures.tables import print_table
+from linear_transformers.runs.folder import claim_folder
+from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.sampling import RecurrentStepper, complete, greedy, prefill
+from linear_transformers.tasks.base import (
+    Evaluation,
+    Figure,
+    Output,
+    Row,
+    Statistics,
+    Trained,
+    Use,
+    Watch,
+    total,
+)
+from linear_transformers.tasks.costs import report_costs
+from linear_transformers.tasks.sequences import Sequences, SequenceTask, count
+
+NUM_WORDS = 256  # copied in recurrent mode
+NUM_SHOWN = 8
+WIDEST = 48  # symbols of a word that are printed
+
+
+@dataclass(kw_only=True)
+class SampleCopies(Use):
+    """Copy test words. See conf/sample/copying.yaml for the options."""
+
+    n: Annotated[int, Field(ge=1)]
+
+    def run(self, trained: Trained, watch: Watch) -> Outcome:
+        """Copy test words in recurrent mode, and print them."""
+        rows, whole = trained.task.copies(trained.data(), self.n)
+        with watch(claim_folder(trained.folder / "samples" / "copies", numbered=True)) as output:
+            output.table("samples/copied", rows)
+        print_words(rows)
+        print(f"\nwhole words  {whole:.2%} of {len(rows)}")
+        return Outcome(None, {"words_copied": round(whole, 4)})
 
 
 class Copying(SequenceTask):
@@ -18,51 +58,99 @@ class Copying(SequenceTask):
     most likely ones, each given the true ones before it.
 
     Args:
+        shape: See `SequenceTask`.
         model: See `SequenceTask`.
-        distribution: Of num_symbols + 2 values, the last of them separator and padding.
-        optimizer: See `SequenceTask`.
-        scheduler: See `SequenceTask`.
+        distribution: See `SequenceTask`.
 
     Raises:
         ValueError: The distribution is not categorical: symbols have no order.
     """
 
-    figure: ClassVar[str] = "loss"
-    unit: ClassVar[str] = "nats a symbol"
+    shape_class = CopyShape
+    uses: ClassVar = {"sample": SampleCopies}
+    figures = (Figure("loss", "nats a symbol"), Figure("accuracy", "of symbols", "max"))
+    shape: CopyShape
 
     def __init__(
         self,
-        model: AutoregressiveTransformer,
-        distribution: ValueDistribution,
+        shape: CopyShape,
+        model: Callable[..., nn.Module],
         *,
-        optimizer: OptimizerFactory,
-        scheduler: ScheduleFactory,
+        distribution: Callable[[int], ValueDistribution],
     ):
-        if not isinstance(distribution, Categorical):
+        super().__init__(shape, model, distribution=distribution)
+        if not isinstance(self.distribution, Categorical):
             raise ValueError("Copied symbols have no order: use task/distribution=categorical.")
-        super().__init__(model, distribution, optimizer=optimizer, scheduler=scheduler)
-        self.separator, self.padding = distribution.num_values - 2, distribution.num_values - 1
 
-    def training_step(self, batch: Sequences, batch_idx: int) -> Float[Tensor, ""]:
-        loss, _, count = self._copied(batch)
-        self.log("train/loss", loss.detach(), batch_size=count)
-        return loss
+    def loss(self, batch: Sequences) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        nats, _ = self._copied(batch)
+        loss = nats.mean()
+        return loss, {"loss": loss.detach()}
 
-    def evaluate(self, stage: str, batch: Sequences) -> None:
-        loss, accuracy, count = self._copied(batch)
-        # Weighed by the symbols of a batch: the figure is a mean over symbols.
-        self.log(f"{stage}/loss", loss, batch_size=count, sync_dist=True)
-        self.log(f"{stage}/accuracy", accuracy, batch_size=count, sync_dist=True)
+    def statistics(self, batch: Sequences) -> Statistics:
+        nats, right = self._copied(batch)
+        return {"nats": total(nats), "right": right.sum(), "symbols": count(nats)}
 
-    def _copied(self, batch: Sequences) -> tuple[Tensor, Tensor, int]:
-        """Loss and accuracy over the copied symbols, and how many there are."""
+    def judge(self, statistics: Statistics) -> dict[str, Tensor]:
+        symbols = statistics["symbols"]
+        return {"loss": statistics["nats"] / symbols, "accuracy": statistics["right"] / symbols}
+
+    def report(self, data: Copies, evaluation: Evaluation, output: Output) -> list[str]:
+        rows, whole = self.copies(data, NUM_WORDS)
+        output.metrics({"test/words_copied": whole})
+        output.table("samples/copied", rows[:NUM_SHOWN])
+        figures = evaluation.figures
+        print_table(
+            "copying",
+            ("accuracy", f"{figures['accuracy']:.2%}", "of symbols, given the true ones before"),
+            ("loss", f"{figures['loss']:.4f}", "nats a symbol"),
+            ("whole words", f"{whole:.2%}", f"of {len(rows)}, in recurrent mode, on its own"),
+        )
+        print_words(rows[:NUM_SHOWN])
+        report_costs(self, data.noun, output)
+        return []
+
+    def next_command(self, run: str, output: Output) -> str:
+        return f"uv run sample.py ckpt={run}"
+
+    def copies(self, data: Copies, number: int) -> tuple[list[Row], float]:
+        """Copy test words in recurrent mode, each symbol given the model's own before it.
+
+        Returns:
+            A row for each word, and the share of words that were copied whole.
+        """
+        words = to_sequences(data.splits.test[:number]).to(self.model.device).long()
+        counts = self.is_copy(words)
+        stepper = RecurrentStepper(self.model)
+        start = prefill(stepper, words, ~counts)
+        noise = torch.zeros(*words.shape, self.distribution.noise_dim)
+        copied = complete(stepper, greedy, start, torch.arange(len(words)), noise)
+        rows = []
+        for given, made, part in zip(words, copied, counts, strict=True):
+            word, copy = given[part].tolist(), made[part].tolist()
+            same = sum(a == b for a, b in zip(word, copy, strict=True))
+            rows.append({"word": _text(word), "copy": _text(copy), "right": f"{same}/{len(word)}"})
+        whole = ((copied == words) | ~counts).all(1).float().mean().item()
+        return rows, whole
+
+    def _copied(self, batch: Sequences) -> tuple[Tensor, Tensor]:
+        """Return the nats of the copied symbols, and whether each is the most likely one."""
         parameters, values = self.predict(batch)
         copied = self.is_copy(batch)
         parameters, values = parameters[copied], values[copied]
-        loss = -self.distribution.log_prob(parameters, values).mean()
-        return loss, (parameters.argmax(-1) == values).float().mean(), len(values)
+        return -self.distribution.log_prob(parameters, values), parameters.argmax(-1) == values
 
     def is_copy(self, batch: Sequences) -> Bool[Tensor, "b t"]:
-        """Which values are symbols after the separator."""
-        after = (batch == self.separator).long().cumsum(1) == 1
-        return after & (batch < self.separator)
+        """Return which values are symbols after the separator."""
+        after = (batch == self.shape.separator).long().cumsum(1) == 1
+        return after & (batch < self.shape.separator)
+
+
+def print_words(rows: Sequence[Row]) -> None:
+    """Print words beside their copies."""
+    print_table("some of them", *((row["word"], row["right"], row["copy"]) for row in rows))
+
+
+def _text(symbols: list[int]) -> str:
+    text = "".join(f"{symbol:x}" for symbol in symbols) if max(symbols) < 16 else str(symbols)
+    return text if len(text) <= WIDEST else text[: WIDEST - 1] + "…"

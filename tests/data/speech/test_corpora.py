@@ -127,7 +127,7 @@ def test_validation_reports_every_fault_at_once(tmp_path):
 def test_without_validation_the_first_fault_is_told(tmp_path, raises_one_line):
     write_corpus(tmp_path, duration=9.0)
     with raises_one_line("train0.wav", "lasts 0.40 s", "9.00 s"):
-        corpus(tmp_path).check_sizes(1)
+        corpus(tmp_path).check(1)
     (tmp_path / "test.jsonl").write_text("{\n[\n")
     with raises_one_line("test.jsonl:1", "not JSON", "1 more", "data.validate=true"):
         corpus(tmp_path).utterances("test")
@@ -145,9 +145,9 @@ def test_without_a_validation_manifest_speakers_are_held_out(tmp_path):
 def test_batches_hold_each_utterance_as_it_is_alone(tmp_path):
     write_corpus(tmp_path)
     data = corpus(tmp_path, batch_frames=200)
-    data.check_sizes(1)
+    data.check(1)
     seen = 0
-    for batch in data.test_dataloader():
+    for batch in data.loader("test"):
         assert batch.features.shape[0] * batch.features.shape[1] <= 200
         for row, length, labels in zip(*batch[:3], strict=True):
             (_,) = [
@@ -164,13 +164,13 @@ def test_batches_hold_each_utterance_as_it_is_alone(tmp_path):
 def test_features_are_computed_once(tmp_path, monkeypatch):
     write_corpus(tmp_path)
     first = corpus(tmp_path, speeds=[0.9, 1.0])
-    first.check_sizes(1)
+    first.check(1)
     monkeypatch.setattr(
         "linear_transformers.data.speech.cache.read_audio",
         lambda *_, **__: pytest.fail("it is in the cache"),
     )
     again = corpus(tmp_path, speeds=[0.9, 1.0])
-    again.check_sizes(1)
+    again.check(1)
     np.testing.assert_array_equal(again.features("train").frames, first.features("train").frames)
     mean, deviation = again.statistics()
     frames = first.features("train").frames.astype(np.float64)
@@ -188,9 +188,9 @@ def test_an_interrupted_cache_is_made_again(tmp_path, monkeypatch):
 
         patch.setattr("linear_transformers.data.speech.cache.log_mel", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            corpus(tmp_path).check_sizes(1)
+            corpus(tmp_path).check(1)
     assert not list(tmp_path.rglob("*.part"))
-    corpus(tmp_path).check_sizes(1)
+    corpus(tmp_path).check(1)
 
 
 def test_what_cannot_be_spelt_is_left_out_or_refused(tmp_path, raises_one_line):
@@ -199,7 +199,7 @@ def test_what_cannot_be_spelt_is_left_out_or_refused(tmp_path, raises_one_line):
     (said,) = data.leave_out(lambda frames: (frames - 1) // 4 + 1)
     assert "1 of 120 train" in said
     assert "train0.wav" in said
-    kept = [i for batch in data.train_dataloader().sampler for i in batch]
+    kept = [i for batch in data.loader("train").sampler for i in batch]
     assert sorted(kept) == list(range(119))
     with raises_one_line("120 of 120", "task.encoder.subsampling"):
         data.leave_out(lambda frames: 3)
@@ -221,7 +221,7 @@ def test_labels_that_training_lacks_are_refused_before_it(tmp_path, raises_one_l
     lines = (tmp_path / "test.jsonl").read_text().splitlines()
     (tmp_path / "test.jsonl").write_text("\n".join([lines[0].replace("HH AH0", "ZH"), *lines[1:]]))
     with raises_one_line("test.jsonl:1", "'ZH'"):
-        corpus(tmp_path).check_sizes(1)
+        corpus(tmp_path).check(1)
     with pytest.raises(ValueError, match=r"test.jsonl:1: 'ZH' is not said in training"):
         corpus(tmp_path, validate=True).utterances("val")
 
@@ -232,15 +232,15 @@ def test_recordings_without_a_frame_are_refused_by_name(tmp_path, raises_one_lin
     lines = (tmp_path / "val.jsonl").read_text().replace('"duration": 0.55', '"duration": 0.02')
     (tmp_path / "val.jsonl").write_text(lines)
     with raises_one_line("val3.wav", "25 ms"):
-        corpus(tmp_path).check_sizes(1)
+        corpus(tmp_path).check(1)
 
 
 def test_what_is_read_otherwise_is_read_again(tmp_path, raises_one_line):
     write_corpus(tmp_path)
     soundfile.write(tmp_path / "train0.wav", np.stack([noise(0.4)] * 2, axis=1), RATE)
-    corpus(tmp_path).check_sizes(1)
+    corpus(tmp_path).check(1)
     with raises_one_line("train0.wav", "2 channels"):
-        corpus(tmp_path, convert=False).check_sizes(1)
+        corpus(tmp_path, convert=False).check(1)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -345,7 +345,7 @@ def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
         "1 of 2 train utterances have a word that is not in the lexicon, or was not said to its "
         "end: left out"
     ]
-    data.check_sizes(1)
+    data.check(1)
     assert len(LibriSpeech(str(tmp_path), labels="characters").utterances("train")) == 2
     with raises_one_line("data.lexicon=FILE", "data.labels=characters"):
         LibriSpeech(str(tmp_path))

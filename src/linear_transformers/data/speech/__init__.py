@@ -1,7 +1,7 @@
 """Recordings and what is said in them: read, checked, turned into log-mel features and batches."""
 
 from linear_transformers.data.speech.audio import Waveform, read_audio, recordings_in
-from linear_transformers.data.speech.base import SpeechDataModule
+from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.espeak import EspeakSpeech
 from linear_transformers.data.speech.features import log_mel
 from linear_transformers.data.speech.labels import SpeechShape
@@ -13,8 +13,8 @@ __all__ = [
     "EspeakSpeech",
     "LibriSpeech",
     "ManifestSpeech",
-    "SpeechDataModule",
     "SpeechShape",
+    "SpeechSource",
     "WallStreetJournal",
     "Waveform",
     "log_mel",

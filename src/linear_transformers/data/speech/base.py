@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.ctc import frames_needed
-from linear_transformers.data.base import DataModule
+from linear_transformers.data.base import SPLITS, DataSource, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.speech.cache import FeatureCache, features_of
 from linear_transformers.data.speech.features import SHIFT_MS
@@ -20,20 +20,19 @@ from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.shapes import SpeechBatch
 
-SPLITS = ("train", "val", "test")
 # More utterances than this share that cannot be spelt in their frames are a fault of the data.
 MOST_UNSPELT = 0.01
 
 
 class AudioOptions(NamedTuple):
-    """How recordings are read; see `SpeechDataModule`."""
+    """How recordings are read; see `SpeechSource`."""
 
     sample_rate: int = 16000
     num_mels: int = 40
     convert: bool = True
 
 
-class SpeechDataModule(DataModule):
+class SpeechSource(DataSource):
     """Utterances with their phones or characters, as log-mel features.
 
     Args:
@@ -45,7 +44,7 @@ class SpeechDataModule(DataModule):
         speeds: Of training utterances; an epoch takes each at one of them, by chance.
         max_seconds: Longer utterances are not trained on.
         convert: Whether other rates are resampled and channels averaged, or refused.
-        seed: See `DataModule`.
+        seed: See `DataSource`.
 
     Raises:
         ValueError: An unknown choice, or a number that is too small.
@@ -155,7 +154,7 @@ class SpeechDataModule(DataModule):
         """Frames of the longest of them, at its slowest."""
         return int(self.features("train").lengths[self.trained].max())
 
-    def check_sizes(self, world_size: int) -> None:
+    def check(self, world_size: int) -> None:
         for split in SPLITS:
             self.labels(split)
             count = len(self.features(split))
@@ -217,33 +216,24 @@ class SpeechDataModule(DataModule):
             raise ValueError(f"{message}. Use a smaller task.encoder.subsampling.")
         return message
 
-    def train_dataloader(self) -> DataLoader:
-        rank, world_size = self.world()
+    def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
+        place = {"rank": rank, "world_size": world_size}
+        if split != "train":
+            lengths = self.features(split).lengths[:, 0]
+            batches = SortedBatches(lengths, self.batch_frames, **place)
+            return self._over(split, batches, np.arange(len(lengths)))
         lengths = self.features("train").lengths[self.trained].max(axis=1)
         batches = BucketBatches(
-            lengths, self.batch_frames, self.seed,
-            rank=rank, world_size=world_size, variants=len(self.speeds),
-        )  # fmt: skip
+            lengths, self.batch_frames, self.seed, **place, variants=len(self.speeds)
+        )
         if not len(batches):
             raise ValueError(
                 f"{len(lengths)} training {self.noun} make fewer batches than {world_size} "
                 "devices. Use a smaller data.batch_frames."
             )
-        return self._loader("train", batches, self.trained)
+        return self._over("train", batches, self.trained)
 
-    def val_dataloader(self) -> DataLoader:
-        return self._evaluation_loader("val")
-
-    def test_dataloader(self) -> DataLoader:
-        return self._evaluation_loader("test")
-
-    def _evaluation_loader(self, split: str) -> DataLoader:
-        lengths = self.features(split).lengths[:, 0]
-        rank, world_size = self.world()
-        batches = SortedBatches(lengths, self.batch_frames, rank=rank, world_size=world_size)
-        return self._loader(split, batches, np.arange(len(lengths)))
-
-    def _loader(
+    def _over(
         self, split: str, batches: BucketBatches | SortedBatches, kept: np.ndarray
     ) -> DataLoader:
         every = self.labels(split)
@@ -258,16 +248,16 @@ class SpeechDataModule(DataModule):
         )
 
 
-class TextSpeech(SpeechDataModule):
+class TextSpeech(SpeechSource):
     """A corpus that has texts and no phones.
 
     Args:
-        root: See `SpeechDataModule`.
+        root: See `SpeechSource`.
         lexicon: A file like CMUdict's `cmudict.dict`; needed for phones.
-        options: See `SpeechDataModule`.
+        options: See `SpeechSource`.
 
     Raises:
-        ValueError: Phones are wanted and there is no lexicon; see `SpeechDataModule`.
+        ValueError: Phones are wanted and there is no lexicon; see `SpeechSource`.
     """
 
     def __init__(self, root: str, *, lexicon: str | None, **options: Any):

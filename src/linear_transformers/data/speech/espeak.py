@@ -11,8 +11,10 @@ import soundfile
 import torch
 from torchaudio.functional import resample
 
-from linear_transformers.data.speech.base import SPLITS
-from linear_transformers.data.speech.manifests import ManifestSpeech
+from linear_transformers.data.base import SPLITS
+from linear_transformers.data.speech.base import SpeechSource
+from linear_transformers.data.speech.manifest import Utterance
+from linear_transformers.data.speech.manifests import utterances_of
 from linear_transformers.data.speech.sentences import sentence
 from linear_transformers.data.speech.synthesis import SAMPLE_RATE, speak
 from linear_transformers.files import replacing
@@ -41,7 +43,7 @@ class Order(NamedTuple):
     sizes: tuple[int, int, int]
 
 
-class EspeakSpeech(ManifestSpeech):
+class EspeakSpeech(SpeechSource):
     """Synthesised at the first use, about a minute for its 3400 utterances, and kept.
 
     What is spoken is a function of the sizes and of `corpus_seed`, to the sample. The corpus is
@@ -53,10 +55,10 @@ class EspeakSpeech(ManifestSpeech):
         num_val: To validate on.
         num_test: To test on.
         corpus_seed: Of sentences, voices, speeds and pitches.
-        options: See `SpeechDataModule`.
+        options: See `SpeechSource`.
 
     Raises:
-        ValueError: Too few utterances, or see `SpeechDataModule`.
+        ValueError: Too few utterances, or see `SpeechSource`.
     """
 
     def __init__(
@@ -78,12 +80,11 @@ class EspeakSpeech(ManifestSpeech):
         name = "-".join(map(str, (VERSION, corpus_seed, *sizes)))
         folder = Path(root) / "espeak" / name
         self.order = Order(folder, corpus_seed, sizes)
-        train, val, test = (str(folder / f"{split}.jsonl") for split in SPLITS)
-        super().__init__(root, train=train, val=val, test=test, **options)
+        super().__init__(root, **options)
 
-    def read(self, split: str) -> Any:
+    def read(self, split: str) -> list[Utterance]:
         self._synthesise()
-        return super().read(split)
+        return utterances_of(self.order.folder / f"{split}.jsonl", self.kind)
 
     def _synthesise(self) -> None:
         folder = self.order.folder

@@ -3,7 +3,9 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+
+from linear_transformers.data.base import Shape
 
 # ARPAbet as CMUdict has it, without stress.
 PHONES = (
@@ -14,7 +16,8 @@ PHONES = (
 KINDS = ("phones", "characters")
 
 
-class SpeechShape(NamedTuple):
+@dataclass(frozen=True)
+class SpeechShape(Shape):
     """What a model must know of its recordings and labels; saved with it.
 
     Attributes:
@@ -29,9 +32,21 @@ class SpeechShape(NamedTuple):
     kind: str
     labels: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        if min(self.num_mels, self.sample_rate, len(self.labels)) < 1 or self.kind not in KINDS:
+            raise ValueError(
+                f"num_mels={self.num_mels}, sample_rate={self.sample_rate}, {len(self.labels)} "
+                f"labels of kind {self.kind}: sizes are at least 1, and the kind is one of {KINDS}."
+            )
+
     @property
     def description(self) -> str:
         return f"{len(self.labels)} {self.kind}, {self.num_mels} mel bands at {self.sample_rate} Hz"
+
+    @property
+    def unit(self) -> str:
+        """The kind, of one of them."""
+        return self.kind.removesuffix("s")
 
     def encode(self, units: Sequence[str]) -> list[int]:
         """Labels of phones or characters.

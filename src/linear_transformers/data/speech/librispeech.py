@@ -22,7 +22,7 @@ class LibriSpeech(TextSpeech):
         test: To test on.
         lexicon: A file like CMUdict's `cmudict.dict`.
         download: Whether to download parts that are absent: 6 GB and more.
-        options: See `SpeechDataModule`.
+        options: See `SpeechSource`.
 
     Raises:
         ValueError: See `TextSpeech`.

@@ -4,29 +4,30 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.ctc import frames_needed
+from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.audio import read_audio
-from linear_transformers.data.speech.base import SPLITS, SpeechDataModule
+from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.features import num_frames
 from linear_transformers.data.speech.labels import labels_of
 from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 
 
-class ManifestSpeech(SpeechDataModule):
+class ManifestSpeech(SpeechSource):
     """Recordings listed in JSON lines: see `manifest`.
 
     Args:
-        root: See `SpeechDataModule`.
+        root: See `SpeechSource`.
         train: The manifest of what is trained on.
         val: Of what is validated on; None takes speakers out of `train`.
         test: Of what is tested on.
         lexicon: Pronunciations, for lines that have a text and no phones.
         val_share: Of the speakers in `train`, where `val` is None.
         validate: Read every recording of every manifest first, and report all faults.
-        options: See `SpeechDataModule`.
+        options: See `SpeechSource`.
 
     Raises:
-        ValueError: See `SpeechDataModule` and `Lexicon`.
+        ValueError: See `SpeechSource` and `Lexicon`.
     """
 
     def __init__(
@@ -56,12 +57,12 @@ class ManifestSpeech(SpeechDataModule):
             self._validated = True
         path = self.paths[split]
         if path is not None and self.paths["val"] is not None:
-            return self._lines(path)
+            return utterances_of(path, self.kind, self.lexicon)
         if split == "test":
             assert path is not None
-            return self._lines(path)
+            return utterances_of(path, self.kind, self.lexicon)
         assert self.paths["train"] is not None
-        chosen = self._lines(self.paths["train"])
+        chosen = utterances_of(self.paths["train"], self.kind, self.lexicon)
         held = _held_out(chosen, self.val_share)
         return [u for u in chosen if ((u.speaker or u.audio.name) in held) == (split == "val")]
 
@@ -104,13 +105,24 @@ class ManifestSpeech(SpeechDataModule):
                 found.append(f"{frames} frames are too few for {len(units)} {self.kind}.")
         return [f"{utterance.place}: {fault}" for fault in found]
 
-    def _lines(self, path: Path) -> list[Utterance]:
-        lines = list(read_manifest(path, self.kind, self.lexicon))
-        faults = [line for line in lines if isinstance(line, str)]
-        if faults:
-            more = f" ({len(faults) - 1} more: data.validate=true lists them)" if faults[1:] else ""
-            raise ValueError(f"{faults[0]}{more}")
-        return [line for line in lines if isinstance(line, Utterance)]
+
+def utterances_of(path: Path, kind: str, lexicon: Lexicon | None = None) -> list[Utterance]:
+    """Return what a manifest lists.
+
+    Args:
+        path: The manifest.
+        kind: See `units_of`.
+        lexicon: Pronunciations, for lines that have a text and no phones.
+
+    Raises:
+        ValueError: A line has a fault, or see `read_manifest`.
+    """
+    lines = list(read_manifest(path, kind, lexicon))
+    faults = [line for line in lines if isinstance(line, str)]
+    if faults:
+        more = f" ({len(faults) - 1} more: data.validate=true lists them)" if faults[1:] else ""
+        raise ValueError(f"{faults[0]}{more}")
+    return [line for line in lines if isinstance(line, Utterance)]
 
 
 def _held_out(utterances: list[Utterance], share: float) -> set[str]:

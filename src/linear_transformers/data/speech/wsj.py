@@ -32,7 +32,7 @@ class WallStreetJournal(TextSpeech):
             `wsj0/...`, `wsj1/...`. The recordings (.wv1) are compressed by `shorten`, which
             needs the LDC's `sph2pipe` on the PATH.
         lexicon: A file like CMUdict's `cmudict.dict`.
-        options: See `SpeechDataModule`.
+        options: See `SpeechSource`.
 
     Raises:
         ValueError: See `TextSpeech`.

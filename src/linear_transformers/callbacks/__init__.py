@@ -1,0 +1,19 @@
+"""What happens around training: checkpoints, rates, the bar, pictures, exact continuation."""
+
+from linear_transformers.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
+from linear_transformers.callbacks.performance import Performance
+from linear_transformers.callbacks.progress import Progress
+from linear_transformers.callbacks.redraw import RedrawFeatures
+from linear_transformers.callbacks.resuming import EpochPlace, StepSeed
+from linear_transformers.callbacks.samples import Samples
+
+__all__ = [
+    "BestCheckpoint",
+    "EpochPlace",
+    "LastCheckpoint",
+    "Performance",
+    "Progress",
+    "RedrawFeatures",
+    "Samples",
+    "StepSeed",
+]

@@ -1,0 +1,76 @@
+"""Which checkpoints a run keeps: the best and the last, each in a file of that name."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+from linear_transformers.runs.folder import Run
+from linear_transformers.tasks.base import Task
+
+
+class _KeptCheckpoint(ModelCheckpoint):
+    """One file in the run's folder."""
+
+    def __init__(self, path: Path, **options: Any):
+        super().__init__(
+            dirpath=path.parent, filename=path.stem, enable_version_counter=False, **options
+        )
+
+    @property
+    def state_key(self) -> str:
+        return type(self).__name__
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state; a run that was moved finds its own best checkpoint again."""
+        before, here = state_dict["dirpath"], str(self.dirpath)
+        # Lightning forgets which checkpoint was best when the folder has another path.
+        if Path(before).parent.name == Path(here).parent.name:
+            moved = {
+                name: value.replace(before, here) if isinstance(value, str) else value
+                for name, value in state_dict.items()
+            }
+            best = state_dict["best_k_models"]
+            state_dict = moved | {
+                "best_k_models": {path.replace(before, here): best[path] for path in best}
+            }
+        super().load_state_dict(state_dict)
+
+
+class BestCheckpoint(_KeptCheckpoint):
+    """The checkpoint of the best validation: what is tested and sampled from.
+
+    Args:
+        run: The run's folder.
+        task: The task, whose figure decides where no other metric is asked for.
+        monitor: Another metric.
+        mode: Whether the least (`min`) or the most (`max`) of that metric is best.
+    """
+
+    def __init__(self, run: Run, task: Task, *, monitor: str | None = None, mode: str = "min"):
+        own = monitor is None
+        super().__init__(
+            run.checkpoints / "best.ckpt",
+            monitor=f"val/{task.figure.name}" if own else monitor,
+            mode=task.figure.best if own else mode,
+        )
+
+
+class LastCheckpoint(_KeptCheckpoint):
+    """The latest checkpoint: where a run is continued.
+
+    Args:
+        run: The run's folder.
+        every_n_epochs: The number of epochs between two of them.
+        every_n_train_steps: The number of steps, instead.
+    """
+
+    def __init__(
+        self, run: Run, *, every_n_epochs: int = 1, every_n_train_steps: int | None = None
+    ):
+        super().__init__(
+            run.last_checkpoint,
+            every_n_epochs=None if every_n_train_steps else every_n_epochs,
+            every_n_train_steps=every_n_train_steps,
+            save_on_train_epoch_end=True,  # whether or not there was a validation
+        )

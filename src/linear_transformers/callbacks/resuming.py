@@ -1,0 +1,54 @@
+"""What makes a resumed run the run it resumes: the same batches, the same randomness."""
+
+import numpy as np
+import torch
+from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from linear_transformers.runs.folder import Run
+
+
+class StepSeed(Callback):
+    """Seeds torch before each batch from (seed, step, batch, device).
+
+    Dropout is then the same whether or not the run was interrupted, and differs between
+    devices.
+    """
+
+    def __init__(self, seed: int):
+        self.seed = seed
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: torch.Tensor, batch_idx: int
+    ) -> None:
+        key = (self.seed, trainer.global_step, batch_idx, trainer.global_rank)
+        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+
+
+class EpochPlace(Callback):
+    """Lets a run that was stopped within an epoch go on with the batches it has not seen.
+
+    SIGTERM saves it after the batch at hand, unless that batch's gradients are still being
+    added to others', or other devices would have to stop at the same batch.
+    """
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        loader = trainer.train_dataloader
+        assert loader is not None
+        # A finished epoch may have had another number of batches than this run's have.
+        finished = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        loader.sampler.skip = 0 if finished else self._seen(trainer)
+
+    def on_exception(
+        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+    ) -> None:
+        stopped = isinstance(exception, SIGTERMException) and trainer.training
+        at_a_step = self._seen(trainer) % trainer.accumulate_grad_batches == 0
+        if stopped and at_a_step and trainer.world_size == 1:
+            trainer.save_checkpoint(self.run.last_checkpoint)
+
+    def _seen(self, trainer: Trainer) -> int:
+        return trainer.fit_loop.epoch_loop.batch_progress.current.ready

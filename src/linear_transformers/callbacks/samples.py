@@ -1,0 +1,53 @@
+"""What the model makes, shown at each validation."""
+
+from lightning import Callback, LightningModule, Trainer
+
+from linear_transformers.runs.folder import Run
+from linear_transformers.tasks.base import Output, Task
+from linear_transformers.tracking import trackers_of
+
+
+class Samples(Callback):
+    """Draws from a fixed seed at validations, so that pictures of different steps compare.
+
+    Each goes to the run's samples/validation/ and to every tracker. With averaged weights
+    (callbacks=ema) it is the average that draws.
+
+    Args:
+        run: The run's folder.
+        task: The task, which knows what there is to show.
+        n: The number of examples of each kind; 0 draws none.
+        every_n_validations: The number of validations between two of them.
+        seed: The seed of all drawing.
+
+    Raises:
+        ValueError: A negative number.
+    """
+
+    def __init__(
+        self, run: Run, task: Task, *, n: int = 8, every_n_validations: int = 1, seed: int = 0
+    ):
+        if n < 0 or every_n_validations < 1 or seed < 0:
+            raise ValueError(
+                f"callbacks.samples: n={n} and seed={seed} must be 0 or above, "
+                f"every_n_validations={every_n_validations} at least 1."
+            )
+        self.task = task
+        self.n = n
+        self.every_n_validations = every_n_validations
+        self.seed = seed
+        self.validations = 0
+        self.output = Output(run.samples / "validation")
+
+    # Before an average of the weights gives way to the current ones: that is at the same
+    # event, in a callback that comes later.
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        due = self.validations % self.every_n_validations == 0 and self.n > 0
+        self.validations += 1
+        if not due or trainer.sanity_checking or not trainer.is_global_zero:
+            return
+        self.output.watchers = trackers_of(trainer)
+        self.output.step = trainer.global_step
+        self.output.prefix = f"{trainer.global_step:07d}-"
+        source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
+        self.task.show(source, self.output, n=self.n, seed=self.seed)

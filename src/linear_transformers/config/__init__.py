@@ -1,0 +1,1 @@
+"""Configurations: what they may say and name, checked before anything is loaded."""

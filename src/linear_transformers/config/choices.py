@@ -1,0 +1,349 @@
+"""Classes that a configuration names: which it may, with which options, and how they are made.
+
+A node of a configuration is a class and its options: `{_target_: package.Class, option: value}`.
+The class's own signature declares the options: their types and defaults stand nowhere else. A
+checked node is a `Choice`, which makes the object when it is called.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass, replace
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from keyword import iskeyword
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeGuard,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+
+from linear_transformers.config.messages import first_line, unknown_key
+
+T = TypeVar("T")
+
+TARGET = "_target_"
+PACKAGE = "linear_transformers"
+# What a configuration may name besides this package: modules, and classes by their full names.
+FOREIGN = ("torch.optim", "lightning.pytorch.Trainer", "lightning.pytorch.callbacks")
+# Packages that were allowed on purpose: see `allow`.
+_allowed: list[str] = []
+
+CONVERSION = ConfigDict(
+    arbitrary_types_allowed=True, coerce_numbers_to_str=True, allow_inf_nan=False
+)
+PLAIN = (bool, int, float, str, NoneType)
+
+
+class Option(NamedTuple):
+    """A parameter of a class: its type, and its default or `inspect.Parameter.empty`.
+
+    Attributes:
+        annotation: The type.
+        default: The default.
+        recorded: Whether a default is written into the checked configuration. It is for
+            keyword-only parameters of classes that are not torch's or Lightning's: positional
+            ones may be supplied by the program.
+    """
+
+    annotation: Any
+    default: Any
+    recorded: bool
+
+    @property
+    def is_factory(self) -> bool:
+        """Whether it is called by the class, and not made before."""
+        return any(get_origin(part) is Callable for part in _parts(self.annotation))
+
+
+@dataclass(frozen=True)
+class Choice(Generic[T]):
+    """A class or function with checked options. Calling it makes the object.
+
+    Attributes:
+        name: The dotted name, as the configuration has it.
+        target: The class or function.
+        options: Its options: plain data, and choices.
+        path: Where in the configuration it stands, for messages.
+    """
+
+    name: str
+    target: Callable[..., T]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    path: str = ""
+
+    def __call__(self, *given: Any, **supplied: Any) -> T:
+        """Make the object.
+
+        Args:
+            given: What the program supplies by position.
+            supplied: What the program supplies by name.
+
+        Raises:
+            ValueError: The class refuses its options, lacks one, or the configuration sets
+                one that the program supplies.
+        """
+        if taken := supplied.keys() & self.options:
+            raise ValueError(f"{self.path}.{min(taken)} is set by the program. Leave it out.")
+        declared = options_of(self.target)
+        options = {
+            name: value() if isinstance(value, Choice) and not declared[name].is_factory else value
+            for name, value in self.options.items()
+        }
+        try:
+            inspect.signature(self.target).bind(*given, **supplied, **options)
+        except TypeError as error:
+            raise ValueError(f"{self.path}: {first_line(error)}.") from error
+        try:
+            return self.target(*given, **supplied, **options)
+        except ValueError as error:
+            foreign = _is_foreign(self.target)
+            raise ValueError(
+                f"{self.path}: {first_line(error)}." if foreign else str(error)
+            ) from error
+
+    def with_options(self, **options: Any) -> "Choice[T]":
+        """Return the same choice with some options replaced, each of which must be declared.
+
+        Raises:
+            ValueError: It is not.
+        """
+        node = {TARGET: self.name, **self.options, **options}
+        return checked_choice(node, self.path, object)
+
+    def without_free_options(self) -> "Choice[T]":
+        """Return the same choice without the options on which no result of a model depends.
+
+        A class names them in `free_options`: how it is computed, what it does in training.
+        """
+        free = getattr(self.target, "free_options", ())
+        kept = {
+            name: value.without_free_options() if isinstance(value, Choice) else value
+            for name, value in self.options.items()
+            if name not in free
+        }
+        return replace(self, options=kept)
+
+    def plain(self) -> dict[str, Any]:
+        """Return the node as plain data, for records and checkpoints."""
+        return {TARGET: self.name, **plain(self.options)}
+
+
+def allow(*packages: str) -> None:
+    """Let configurations name classes of further packages, for the rest of this process."""
+    _allowed.extend(packages)
+
+
+def is_ours(module: str) -> bool:
+    """Return whether a module is of this package, or of one that was allowed on purpose."""
+    return any(_is_in(module, package) for package in (PACKAGE, *_allowed))
+
+
+def plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return checked options as plain data: dicts, lists, strings, numbers, None."""
+
+    def data(value: Any) -> Any:
+        if isinstance(value, Choice):
+            return value.plain()
+        if isinstance(value, Mapping):
+            return plain(value)
+        if is_dataclass(value):
+            return plain(vars(value))
+        return [data(part) for part in value] if isinstance(value, list | tuple) else value
+
+    return {name.rstrip("_"): data(value) for name, value in options.items()}
+
+
+def checked(declaration: Callable[..., Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return the options of a class, converted to their types, with their defaults.
+
+    Args:
+        declaration: The class or function that declares them; a dataclass for a job's own.
+        given: The options as the configuration has them.
+        path: Where in the configuration they stand.
+
+    Raises:
+        ValueError: An option is unknown, missing, of another type or out of range; or one
+            names a class that may not be named, or not there.
+    """
+    declared = options_of(declaration)
+    found = {f"{key}_" if iskeyword(key) else key: value for key, value in given.items()}
+    if unknown := next((name for name in found if name not in declared), None):
+        raise ValueError(unknown_key(_join(path, unknown), declared))
+    options = {}
+    for name, option in declared.items():
+        where = _join(path, name.rstrip("_"))
+        if name in found:
+            options[name] = _conformed(option.annotation, found[name], where)
+        elif option.recorded and option.default is inspect.Parameter.empty:
+            raise ValueError(f"{where} has no value. Give it: {where}=...")
+        elif option.recorded and isinstance(option.default, PLAIN):
+            options[name] = option.default
+    return options
+
+
+def checked_choice(node: Any, path: str, kind: Any) -> Choice[Any]:
+    """Return a node as a choice.
+
+    Args:
+        node: A mapping with `_target_`.
+        path: Where in the configuration it stands.
+        kind: The class of what it must make; anything else than a class is not checked.
+
+    Raises:
+        ValueError: See `checked`.
+    """
+    if not isinstance(node, Mapping) or not isinstance(node.get(TARGET), str):
+        raise ValueError(f"{path} names no class: {path}.{TARGET} has no value.")
+    name = node[TARGET]
+    target = resolved(name, f"{path}.{TARGET}")
+    made = target if isinstance(target, type) else get_type_hints(target).get("return")
+    if _is_class(kind) and not (_is_class(made) and issubclass(made, kind)):
+        raise ValueError(f"{path}.{TARGET}={name} makes no {kind.__name__}, which belongs there.")
+    options = {key: value for key, value in node.items() if key != TARGET}
+    return Choice(name, target, checked(target, options, path), path)
+
+
+def resolved(name: str, path: str) -> Callable[..., Any]:
+    """Return the class or function of a dotted name, if a configuration may name it.
+
+    Raises:
+        ValueError: It may not, or there is no such class.
+    """
+    if not any(_is_in(name, package) for package in (PACKAGE, *FOREIGN, *_allowed)):
+        raise ValueError(
+            f"{path}={name} may not be named: a configuration names classes of {PACKAGE}, "
+            "torch's optimizers, and Lightning's trainer and callbacks."
+        )
+    module, _, attribute = name.rpartition(".")
+    found: Any
+    try:
+        found = getattr(import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        if not _is_in(module, str(error.name)):
+            raise  # of a package that the module itself needs
+        found = None
+    # Defined there, and not what a module happens to import.
+    defined = getattr(found, "__module__", "").partition(".")[0] == name.partition(".")[0]
+    made = inspect.isclass(found) or inspect.isfunction(found)
+    if attribute.startswith("_") or not defined or not made:
+        raise ValueError(f"{path}={name}: there is no such class.")
+    return found
+
+
+def _is_in(name: str, package: str) -> bool:
+    return f"{name}.".startswith(f"{package}.")
+
+
+@cache
+def options_of(declaration: Callable[..., Any]) -> dict[str, Option]:
+    """Return what a class, function or dataclass declares: its parameters, and where it takes
+    further ones by `**`, those of the classes that it inherits from."""
+    found: dict[str, Option] = {}
+    for constructor in _constructors(declaration):
+        hints = get_type_hints(constructor, include_extras=True)
+        further = False
+        for name, parameter in list(inspect.signature(constructor).parameters.items()):
+            if parameter.kind is parameter.VAR_KEYWORD:
+                further = True
+            elif name != "self" and parameter.kind is not parameter.VAR_POSITIONAL:
+                recorded = parameter.kind is parameter.KEYWORD_ONLY and not _is_foreign(declaration)
+                option = Option(hints.get(name, Any), parameter.default, recorded)
+                found.setdefault(name, option)
+        if not further:
+            break
+    return found
+
+
+def _constructors(declaration: Callable[..., Any]) -> list[Callable[..., Any]]:
+    if not isinstance(declaration, type):
+        return [declaration]
+    return [c.__dict__["__init__"] for c in declaration.__mro__ if "__init__" in c.__dict__]
+
+
+def _is_foreign(target: Callable[..., Any]) -> bool:
+    return target.__module__.partition(".")[0] in ("torch", "lightning")
+
+
+def _parts(annotation: Any) -> tuple[Any, ...]:
+    """The members of a union; of anything else, itself."""
+    if get_origin(annotation) is Annotated:
+        return _parts(get_args(annotation)[0])
+    return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+
+
+def _conformed(annotation: Any, value: Any, path: str) -> Any:
+    """Return a value converted to a type; a node becomes a choice."""
+    parts = _parts(annotation)
+    if value is None and NoneType in parts:
+        return None
+    for part in parts:
+        if get_origin(part) in (Callable, Choice):  # the last argument is what is made
+            return checked_choice(value, path, get_args(part)[-1])
+        if get_origin(part) is dict and isinstance(value, Mapping):
+            return _conformed_entries(get_args(part)[1], value, path)
+        if is_dataclass(part) and isinstance(part, type) and isinstance(value, Mapping):
+            return part(**checked(part, value, path))
+        if _is_class(part) and _is_node(value):
+            return checked_choice(value, path, part)
+    try:
+        return TypeAdapter(annotation, config=CONVERSION).validate_python(value)
+    except PydanticSchemaGenerationError:  # a type that has no words for what it takes
+        return value
+    except ValidationError as error:
+        raise ValueError(f"{path}={value!r}: {_expected(error)}.") from error
+
+
+def _is_class(kind: Any) -> TypeGuard[type]:
+    return isinstance(kind, type) and kind is not Any  # which is a class since Python 3.11
+
+
+def _is_node(value: Any) -> bool:
+    return isinstance(value, Mapping) and TARGET in value
+
+
+def _conformed_entries(annotation: Any, entries: Mapping[str, Any], path: str) -> dict[str, Any]:
+    nodes = [key for key, value in entries.items() if _is_node(value)]
+    for key, value in entries.items():
+        misspelt = get_close_matches(key, nodes, n=1)
+        if isinstance(value, Mapping) and key not in nodes and misspelt:
+            raise ValueError(unknown_key(_join(path, key), nodes))
+    return {key: _conformed(annotation, value, _join(path, key)) for key, value in entries.items()}
+
+
+def _expected(error: ValidationError) -> str:
+    """Return what a value must be, in words: pydantic has some for each member of a union."""
+    words, choices = [], []
+    for fault in error.errors():
+        limits = fault.get("ctx", {})
+        match fault["type"]:
+            case "greater_than_equal":
+                words.append(f"it must be at least {limits['ge']}")
+            case "greater_than":
+                words.append(f"it must be above {limits['gt']}")
+            case "less_than_equal":
+                words.append(f"it must be at most {limits['le']}")
+            case "literal_error":
+                choices.append(limits["expected"].replace(" or ", ", "))
+            case "none_required" | "is_instance_of":
+                pass  # of no help to a person
+            case _:
+                said = fault["msg"].partition(",")[0]
+                words.append(said.replace("Input should be", "it must be"))
+    if choices:
+        words.append(f"choose one of {', '.join(choices)}")
+    return "; or ".join(dict.fromkeys(words)) or "it has another type"
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,94 @@
+"""Hydra's part: composing a configuration out of `conf/` and the command line."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+
+from linear_transformers.config.folder import Configurations
+from linear_transformers.config.messages import first_line, nearest, unknown_key
+
+
+def register_project(folder: Path) -> None:
+    """Let ${project:} in a configuration mean this folder, wherever one stands."""
+    OmegaConf.register_new_resolver("project", lambda: str(folder), replace=True)
+
+
+def with_defaults_open(overrides: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """Return overrides that may set what no YAML mentions: an option whose default its class
+    declares. What no class declares either is refused by `checked`.
+
+    Args:
+        overrides: Words of a command line.
+        groups: The groups, in whose nodes classes are named.
+    """
+    option = re.compile(rf"({'|'.join({group.partition('/')[0] for group in groups})})\.[\w.]+=")
+    return [f"++{word}" if option.match(word) else word for word in overrides]
+
+
+def composed(conf: Configurations, *overrides: str) -> dict[str, Any]:
+    """Return the configuration that a program would run with, given a command line.
+
+    Args:
+        conf: The program's files.
+        overrides: The words of the command line.
+
+    Raises:
+        ValueError: See `resolved_data`.
+    """
+    register_project(conf.folders[0].parent)
+    with initialize_config_dir(str(conf.folders[0]), version_base="1.3"):
+        return resolved_data(
+            compose(conf.program, overrides=with_defaults_open(overrides, conf.groups))
+        )
+
+
+def resolved_data(cfg: DictConfig) -> dict[str, Any]:
+    """Return a composed configuration as plain data.
+
+    Raises:
+        ValueError: An interpolation leads nowhere, or a key has no value.
+    """
+    try:
+        data = OmegaConf.to_container(cfg, resolve=True)
+    except InterpolationResolutionError as error:
+        raise ValueError(f"{first_line(error)}.") from error
+    assert isinstance(data, dict)
+    if missing := OmegaConf.missing_keys(cfg):
+        raise ValueError(f"{min(missing)} has no value. Give it: {min(missing)}=...")
+    return {str(key): value for key, value in data.items()}
+
+
+def about_composition(error: Exception, conf: Configurations) -> str:
+    """Return what to say when Hydra cannot compose a configuration.
+
+    Args:
+        error: What Hydra raised.
+        conf: The files that it composed.
+    """
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file is not None:
+        file = str(error.missing_cfg_file)
+        above = [group for group in conf.groups if file.startswith(f"{group}/")]
+        group = max(above, key=len, default=file.rpartition("/")[0])
+        name = file.removeprefix(f"{group}/")
+        return f"{group}={name} is not a choice. {nearest(name, conf.choices(group))}"
+    first = first_line(error)
+    if isinstance(error, OverrideParseException):
+        return f"{error.override!r} is not KEY=VALUE. Values with = [ {{ or , go in quotes."
+    if not isinstance(error, ConfigCompositionException) or "'" not in first:
+        return " ".join(str(error).split())
+    key = first.split("'")[1].removeprefix("override ").partition(":")[0]
+    cause = error.__cause__
+    if not isinstance(cause, OmegaConfBaseException):
+        return f"{key} is not part of this configuration: what was chosen has no such key."
+    siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
+    if cause.key in siblings:
+        return f"{key}: {first_line(cause)}."
+    parts = key.split(".")
+    wrong = parts.index(str(cause.key)) if str(cause.key) in parts else len(parts) - 1
+    return unknown_key(".".join(parts[: wrong + 1]), map(str, siblings))

@@ -1,0 +1,130 @@
+"""The files of `conf/`: what a program can be told, its help, and what to say of a wrong key.
+
+A program's help is its commented YAML: the comment at the top says what the program does and how it
+is called, a comment after a key is the key's sentence, and a comment on a line of its own heads the
+keys below it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from linear_transformers.config.messages import unknown_key
+
+KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
+NO_GROUPS = ("base", "paths")  # folders that others include, and nobody chooses from
+
+
+@dataclass(frozen=True)
+class Configurations:
+    """The configuration files of a program.
+
+    Attributes:
+        folders: The project's `conf/`, and further ones that the command line names.
+        program: The program, and the name of its primary file.
+    """
+
+    folders: tuple[Path, ...]
+    program: str
+
+    @classmethod
+    def of(cls, script: Path, arguments: Sequence[str]) -> "Configurations":
+        """Return those of a program's file; `--config-dir DIR` adds a folder."""
+        further = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
+        further += [a.partition("=")[2] for a in arguments if a.startswith("--config-dir=")]
+        return cls((script.parent / "conf", *map(Path, further)), script.stem)
+
+    @property
+    def primary(self) -> Path:
+        """The program's own file."""
+        return self.folders[0] / f"{self.program}.yaml"
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups that can be chosen from: those of the defaults list, and those which their
+        files bring along."""
+        tops = set(re.findall(r"^  - (\w+)", self.primary.read_text(), re.MULTILINE))
+        for top in sorted(tops):
+            for file in self._files(top):
+                tops |= set(re.findall(r"^  - /(\w+)", file.read_text(), re.MULTILINE))
+        below = {
+            str(file.parent.relative_to(folder))
+            for folder in self.folders
+            for top in tops - {self.program}
+            for file in (folder / top).rglob("*.yaml")
+        }
+        groups = {group for group in below if not {*group.split("/")} & {*NO_GROUPS}}
+        return sorted(group for group in groups if not group.startswith("experiment/"))
+
+    @property
+    def uses(self) -> dict[str, Path]:
+        """The files with what the program takes for each task, by task."""
+        return {file.stem: file for file in self._files(self.program)}
+
+    @property
+    def keys(self) -> set[str]:
+        """The top-level keys: the program's own, those of groups, and those that choices bring."""
+        tops = {"paths", *(group.partition("/")[0] for group in self.groups)}
+        texts = [f.read_text() for top in (*tops, self.program) for f in self._files(top)]
+        everywhere = [text for text in texts if text.startswith("# @package _global_")]
+        own = [self.primary.read_text(), *everywhere]
+        found = {key for text in own for key in re.findall(r"^(\w+):", text, re.MULTILINE)}
+        return (found | tops) - {"defaults"}
+
+    def choices(self, group: str) -> list[str]:
+        """Return the choices of a group. Only experiments are sorted into folders."""
+        pattern = "**/*.yaml" if group == "experiment" else "*.yaml"
+        found = {
+            str(file.relative_to(folder / group).with_suffix(""))
+            for folder in self.folders
+            for file in (folder / group).glob(pattern)
+        }
+        return sorted(found)
+
+    def help(self) -> str:
+        """Return the program's help."""
+        parts = [_usage(self.primary), *(_usage(file) for file in self.uses.values())]
+        if self.groups:
+            lines = [f"  {g:<{GROUP_WIDTH}} {', '.join(self.choices(g))}" for g in self.groups]
+            parts.append("\n".join(["groups, and their choices", *lines]))
+        return "\n\n".join(parts)
+
+    def check_keys(self, arguments: Iterable[str]) -> None:
+        """Refuse a top-level key or group that does not exist.
+
+        Raises:
+            ValueError: There is one; it names the nearest that exists.
+        """
+        for word in arguments:
+            key = re.match(r"[+~]*([\w/.]+)(@[\w.:]*)?(=|$)", word)
+            if key is None or ("=" not in word and word[0] != "~"):
+                continue
+            name = key[1]
+            if "/" in name and name not in self.groups and not name.startswith("hydra/"):
+                raise ValueError(unknown_key(name, self.groups))
+            top = re.split(r"[./]", name)[0]
+            if top not in self.keys | {"hydra"}:
+                raise ValueError(unknown_key(top, self.keys))
+
+    def _files(self, group: str) -> list[Path]:
+        return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))
+
+
+def _usage(file: Path) -> str:
+    lines = [line for line in file.read_text().splitlines() if not line.startswith("# @package")]
+    size = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
+    header = [line.removeprefix("#").removeprefix(" ") for line in lines[:size]]
+    return "\n".join([*header, "", *_options(lines[size:])]).strip()
+
+
+def _options(lines: Sequence[str]) -> Iterator[str]:
+    for line in lines:
+        if line.startswith("#"):
+            yield line.removeprefix("#").strip()
+        elif line[:1].isalpha() and not line.startswith("defaults:"):
+            setting, _, sentence = line.partition(" #")
+            key, _, default = setting.partition(":")
+            shown = {"???": "...", "null": ""}.get(default.strip(), default.strip())
+            yield f"  {f'{key}={shown}':<{KEY_WIDTH}} {sentence.strip()}".rstrip()

@@ -1,0 +1,86 @@
+"""The job behind every program that uses a checkpoint: the checkpoint's task says what it does."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from linear_transformers.config.choices import checked, checked_choice, options_of
+from linear_transformers.config.messages import unknown_key
+from linear_transformers.provenance import provenance
+from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.tasks.base import Output, Trained
+from linear_transformers.tasks.loading import load
+
+
+@dataclass(kw_only=True)
+class UseJob:
+    """What every program that uses a checkpoint is told; the task's options come on top."""
+
+    ckpt: str
+    weights: str | None
+    device: str
+    paths: dict[str, str]
+    logger: dict[str, Any] = field(default_factory=dict)
+
+
+def use(program: str, config: Mapping[str, Any]) -> Outcome:
+    """Load a checkpoint, and do with it what the program does.
+
+    Args:
+        program: The program's name.
+        config: The options, as composed.
+
+    Raises:
+        ValueError: See `load` and `checked`; or the program has no use for such a task.
+    """
+    common = {field.name for field in fields(UseJob)}
+    job = UseJob(**checked(UseJob, {k: v for k, v in config.items() if k in common}, ""))
+    path = find_checkpoint(job.ckpt, Path(job.paths["runs"]))
+    trained = load(path, device=job.device, weights=job.weights)
+    uses = trained.task.uses
+    if program not in uses:
+        others = " or ".join(f"{name}.py" for name in uses) or "no program"
+        raise ValueError(
+            f"{program}.py has no use for {path}, a model of {type(trained.task).__name__}: "
+            f"{others} has."
+        )
+    options = {key: value for key, value in config.items() if key not in common}
+    known = [name.rstrip("_") for name in (*common, *options_of(uses[program]))]
+    if unknown := next((key for key in options if key not in known), None):
+        raise ValueError(unknown_key(unknown, known))
+    chosen = uses[program](**checked(uses[program], options, ""))
+    return chosen.run(trained, partial(_watched, job, trained, program, dict(config)))
+
+
+@contextmanager
+def _watched(
+    job: UseJob, trained: Trained, program: str, config: dict[str, Any], folder: Path
+) -> Iterator[Output]:
+    """Open the trackers of a job of its own, on the page of its run's group."""
+    if not job.logger:
+        yield Output(folder)
+        return
+    # Only now: trackers are Lightning's loggers, and Lightning takes seconds.
+    from linear_transformers.tracking import Description, Tracker, started, trackers_for
+
+    logger = {
+        name: checked_choice(node, f"logger.{name}", Tracker) for name, node in job.logger.items()
+    }
+    description = Description(
+        folder=folder,
+        runs=Path(job.paths["runs"]),
+        name=f"{trained.folder.name}-{folder.name}",
+        job_type=program,
+        group=trained.config.get("group") or trained.folder.name,
+        tags=tuple(trained.config.get("tags", ())),
+        figures=trained.task.figures,
+        config={program: config, **trained.config, "provenance": provenance()},
+    )
+    trackers = trackers_for(logger, description)
+    with started(trackers) as lines:
+        print(*lines, sep="\n", end="\n" if lines else "", flush=True)
+        yield Output(folder, trackers)

@@ -1,0 +1,32 @@
+// What Python hands to the kernels of causal linear attention: `call.py` has the same fields.
+#pragma once
+
+#include <cstdint>
+
+// Queries, keys or values, [b, t, h, c or m]: without gaps in a head, as far apart as it may be
+// between heads, positions and sequences. They come out of one product side by side.
+struct View {
+  const void* data;
+  int64_t batch, position, head;
+};
+
+// Everything else is without gaps: outputs and gradients [b, t, h, c or m], sums of weights
+// [b, t, h], states [b, h, c, m] and [b, h, c]. `Sum` is the type in which sums are kept.
+template <typename T, typename Sum = T>
+struct Call {
+  int64_t batch, length, heads, features, values;
+  View q, k, v;
+  const Sum *kv_sum, *k_sum;
+  // The forward pass writes these; the backward pass reads the first two.
+  T* out;
+  Sum *weight, *kv_sum_after, *k_sum_after;
+  // The backward pass only.
+  const T* d_out;
+  const Sum *d_kv_sum_after, *d_k_sum_after;
+  T *d_q, *d_k, *d_v;
+  Sum *d_kv_sum, *d_k_sum;
+  Sum* h;        // on CUDA, room for the gradients of sums of weights
+  void* stream;  // on CUDA
+  double eps;
+  bool elu;  // whether phi(x) = elu(x) + 1 is still to be applied
+};

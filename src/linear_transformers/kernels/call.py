@@ -1,0 +1,54 @@
+"""The arguments of the kernels in C++ and CUDA: `call.h`, as ctypes has it."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+INPUTS = ("q", "k", "v", "kv_sum", "k_sum")
+FORWARD = (*INPUTS, "out", "weight", "kv_sum_after", "k_sum_after")
+BACKWARD = (
+    *INPUTS, "out", "weight", "d_out", "d_kv_sum_after", "d_k_sum_after",
+    "d_q", "d_k", "d_v", "d_kv_sum", "d_k_sum",
+)  # fmt: skip
+# What a `Call` has, in the order of `call.h`.
+SIZES = ("batch", "length", "heads", "features", "values")
+VIEWS = INPUTS[:3]
+POINTERS = (*FORWARD[3:], *BACKWARD[7:], "h", "stream")
+
+
+def call(function: Any, names: Sequence[str], tensors: Sequence[Tensor], **others: Any) -> Any:
+    """Call a compiled function of causal linear attention and return what it returns.
+
+    Args:
+        function: A function that takes a `Call`.
+        names: The field of each tensor: `FORWARD` or `BACKWARD`.
+        tensors: The inputs, then the results. Inputs are copied where `call.h` forbids their gaps.
+        others: The fields that are no tensors.
+    """
+    q, k, v, *dense = tensors
+    # Named until the call is over: what is copied here must not be freed before.
+    views = [x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)]
+    dense = [x.contiguous() for x in dense]
+    fields = [_View(x.data_ptr(), *x.stride()[:3]) for x in views]
+    fields += [x.data_ptr() for x in dense]
+    sizes = zip(SIZES, (*q.shape, v.shape[-1]), strict=True)
+    by_name = zip(names, fields, strict=True)
+    return function(ctypes.byref(_Call(**dict(sizes), **dict(by_name), **others)))
+
+
+class _View(ctypes.Structure):
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("batch", ctypes.c_int64), ("position", ctypes.c_int64),
+        ("head", ctypes.c_int64),
+    )  # fmt: skip
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in SIZES),
+        *((name, _View) for name in VIEWS),
+        *((name, ctypes.c_void_p) for name in POINTERS),
+        ("eps", ctypes.c_double), ("elu", ctypes.c_bool),
+    )  # fmt: skip

@@ -1,0 +1,38 @@
+"""Causal linear attention in C++ for CPUs: `cpp_linear.cpp`, compiled when it is first wanted."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from linear_transformers.kernels.call import BACKWARD, FORWARD, call
+from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.operator import operator, refuse
+
+SOURCE = "cpp_linear.cpp"
+NAMES = {torch.float32: "float32", torch.float64: "float64"}
+
+
+def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why the kernel cannot run, or None. The first call ever compiles it."""
+    if device.type != "cpu":
+        return f"it is made for CPUs, and the tensors are on {device}"
+    library = compiled(SOURCE)
+    return library if isinstance(library, str) else None
+
+
+def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
+    _run("forward", FORWARD, (*given, *results), eps=eps, elu=elu)
+
+
+def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -> None:
+    _run("backward", BACKWARD, (*given, *gradients), elu=elu)
+
+
+def _run(name: str, names: Sequence[str], tensors: Sequence[Tensor], **others) -> None:
+    v = tensors[2]
+    refuse("cpp", unavailable(v.device, v.dtype))
+    call(getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}"), names, tensors, **others)
+
+
+cpp_linear = operator("cpp_causal", _forward, _backward, dtypes=NAMES)

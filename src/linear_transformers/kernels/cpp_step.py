@@ -1,0 +1,212 @@
+"""One position of a whole stack with linear attention in C++ for CPUs: `cpp_step.cpp`.
+
+The step of a model in one call, with elu + 1 fused and weights packed in the order in which they
+are read. Weights packed in bfloat16 or int8 are rounded; arithmetic and states are float32.
+"""
+
+import ctypes
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int8
+from torch import Tensor
+
+from linear_transformers.kernels.compiling import compiled
+from linear_transformers.ops.recurrent import LinearState
+
+SOURCE = "cpp_step.cpp"
+FORMATS = {"float32": 0, "bfloat16": 1, "int8": 2}  # as the source has them
+INT8_MAX = 127
+
+
+class Affine(NamedTuple):
+    """y = W x + b."""
+
+    weight: Float[Tensor, "outputs inputs"]
+    bias: Float[Tensor, " outputs"]
+
+
+class Norm(NamedTuple):
+    """The learned scale and shift of a layer norm."""
+
+    weight: Float[Tensor, " e"]
+    bias: Float[Tensor, " e"]
+
+
+class StepBlock(NamedTuple):
+    """One block: attention and feed-forward, each with its norm."""
+
+    project_in: Affine  # to queries, keys and values, in this order, each head by head
+    project_out: Affine
+    up: Affine
+    down: Affine
+    attention_norm: Norm
+    feedforward_norm: Norm
+
+
+class StepOptions(NamedTuple):
+    """The options that the blocks of a stack have in common."""
+
+    num_heads: int
+    pre_norm: bool
+    gelu: bool  # else relu
+    norm_eps: float
+    eps: float  # of attention; see `normalize`
+    scale: float  # of attention: queries and keys are multiplied by its square root
+
+
+def unavailable() -> str | None:
+    """Return why the step cannot run here, or None. The first call ever compiles it."""
+    library = compiled(SOURCE)
+    return library if isinstance(library, str) else None
+
+
+def rounded(weight: Float[Tensor, "outputs inputs"], precision: str) -> Tensor:
+    """Return the weights as they are rounded when packed in a precision: one of `FORMATS`.
+
+    bfloat16 keeps 8 bits of each; int8 keeps 255 levels, between the largest of an output's
+    weights and its negative.
+    """
+    if precision == "int8":
+        levels, scale = _levels(weight)
+        return (levels * scale.unsqueeze(-1)).to(weight.dtype)
+    return weight.to(getattr(torch, precision)).to(weight.dtype)
+
+
+class PackedStack:
+    """The weights of a stack and of its head, as a step reads them.
+
+    Args:
+        blocks: The blocks, in the order in which they run.
+        norm: The last norm.
+        head: The projection to parameters; always in float32.
+        options: See `StepOptions`.
+        precision: The precision of the blocks' matrices: one of `FORMATS`.
+
+    Raises:
+        ValueError: The step cannot be compiled here.
+    """
+
+    def __init__(
+        self,
+        blocks: Sequence[StepBlock],
+        norm: Norm,
+        head: Affine,
+        options: StepOptions,
+        precision: str = "float32",
+    ):
+        library = compiled(SOURCE)
+        if isinstance(library, str):
+            raise ValueError(f"The compiled step cannot run here: {library}.")
+        library.panel_width.restype = library.room_for.restype = ctypes.c_int64
+        self._library = library
+        self._panel = library.panel_width()
+        self._kept: list[Tensor] = []  # what the structures below point to
+        self._room: dict[tuple[int, int], Tensor] = {}
+        self._layers = (_Layer * len(blocks))()
+        width, hidden = blocks[0].up.weight.shape[::-1]
+        factor = None
+        if options.scale != 1.0:
+            factor = torch.ones(3, width)
+            factor[:2] = options.scale**0.5
+            factor = factor.flatten()
+        for layer, block in zip(self._layers, blocks, strict=True):
+            layer.project_in = self._matrix(block.project_in, precision, factor)
+            layer.project_out = self._matrix(block.project_out, precision)
+            layer.up = self._matrix(block.up, precision)
+            layer.down = self._matrix(block.down, precision)
+            layer.attention_norm = self._norm(block.attention_norm)
+            layer.feedforward_norm = self._norm(block.feedforward_norm)
+        self._stack = _Stack(
+            width=width, heads=options.num_heads, hidden=hidden, layers=len(blocks),
+            pre_norm=options.pre_norm, gelu=options.gelu, norm_eps=options.norm_eps,
+            eps=options.eps, norm=self._norm(norm), head=self._matrix(head, "float32"),
+        )  # fmt: skip
+
+    def step(self, x: Float[Tensor, "b e"], states: Sequence[LinearState]) -> Float[Tensor, "b p"]:
+        """Return the parameters of one position of each sequence, changing the states in place.
+
+        Args:
+            x: The vectors with positions, float32.
+            states: The states of the layers, dense, float32.
+        """
+        stack, threads = self._stack, torch.get_num_threads()
+        stack.batch, stack.threads = len(x), threads
+        for layer, state in zip(self._layers, states, strict=True):
+            assert all(sums.is_contiguous() for sums in state)
+            layer.kv_sum, layer.k_sum = state.kv_sum.data_ptr(), state.k_sum.data_ptr()
+        if (len(x), threads) not in self._room:
+            floats = self._library.room_for(ctypes.byref(stack))
+            self._room = {(len(x), threads): torch.empty(floats)}
+        x = x.contiguous()
+        out = x.new_empty(len(x), -(-stack.head.outputs // self._panel) * self._panel)
+        self._library.step(
+            ctypes.byref(stack), self._layers,
+            *(ctypes.c_void_p(t.data_ptr()) for t in (x, out, self._room[len(x), threads])),
+        )  # fmt: skip
+        return out[:, : stack.head.outputs]
+
+    def _matrix(self, affine: Affine, precision: str, factor: Tensor | None = None) -> "_Matrix":
+        """Pack weights by panels of outputs, with the factors of their sums."""
+        outputs, inputs = affine.weight.shape
+        weight, scale, bias = affine.weight.detach(), factor, affine.bias.detach().float()
+        if factor is not None:
+            bias = bias * factor
+        if precision == "int8":
+            weight, scale = _levels(weight)
+            scale = scale if factor is None else scale * factor
+        missing = -outputs % self._panel
+        panels = F.pad(weight, (0, 0, 0, missing)).unflatten(0, (-1, self._panel))
+        dtype = getattr(torch, precision)
+        return _Matrix(
+            self._pointer(panels.transpose(1, 2).to(dtype)),
+            None if scale is None else self._pointer(F.pad(scale.float(), (0, missing))),
+            self._pointer(F.pad(bias, (0, missing))),
+            inputs, outputs, FORMATS[precision],
+        )  # fmt: skip
+
+    def _norm(self, norm: Norm) -> "_Norm":
+        return _Norm(*(self._pointer(x.detach().float()) for x in norm))
+
+    def _pointer(self, x: Tensor) -> int:
+        x = x.clone(memory_format=torch.contiguous_format)
+        self._kept.append(x)
+        return x.data_ptr()
+
+
+def _levels(weight: Tensor) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, " outputs"]]:
+    """Return weights as whole numbers, and the factor of each output."""
+    scale = weight.detach().float().abs().amax(1) / INT8_MAX
+    scale = scale.masked_fill(scale == 0, 1.0)
+    return (weight / scale.unsqueeze(-1)).round().to(torch.int8), scale
+
+
+class _Matrix(ctypes.Structure):
+    _fields_ = (
+        ("weights", ctypes.c_void_p), ("scale", ctypes.c_void_p), ("bias", ctypes.c_void_p),
+        ("inputs", ctypes.c_int64), ("outputs", ctypes.c_int64), ("format", ctypes.c_int64),
+    )  # fmt: skip
+
+
+class _Norm(ctypes.Structure):
+    _fields_ = (("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        ("project_in", _Matrix), ("project_out", _Matrix), ("up", _Matrix), ("down", _Matrix),
+        ("attention_norm", _Norm), ("feedforward_norm", _Norm),
+        ("kv_sum", ctypes.c_void_p), ("k_sum", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class _Stack(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64)
+          for name in ("batch", "width", "heads", "hidden", "layers", "threads")),
+        ("pre_norm", ctypes.c_bool), ("gelu", ctypes.c_bool),
+        ("norm_eps", ctypes.c_float), ("eps", ctypes.c_float),
+        ("norm", _Norm), ("head", _Matrix),
+    )  # fmt: skip

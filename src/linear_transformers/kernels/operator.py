@@ -1,0 +1,153 @@
+"""Causal linear attention as an operator to torch, whatever computes it.
+
+Kernels in C++, Triton and CUDA have one signature, one fake and one gradient: `torch.compile` does
+not look into them, and knows what comes out. All of them can fuse one feature map, elu + 1.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.feature_maps import Elu
+from linear_transformers.ops.precision import mapped, widened, without_autocast
+from linear_transformers.ops.recurrent import LinearState, empty_state
+
+Map = Callable[[Tensor], Tensor]
+# (q, k, v, kv_sum, k_sum, eps, elu, results) and (given, elu, results): write into the results.
+Forward = Callable[[Sequence[Tensor], float, bool, Sequence[Tensor]], None]
+Backward = Callable[[Sequence[Tensor], bool, Sequence[Tensor]], None]
+
+
+def fuses(phi: Map | None) -> bool:
+    """Return whether compiled kernels compute phi themselves: elu + 1, and no other map."""
+    return type(phi) is Elu
+
+
+def operator(
+    name: str,
+    run_forward: Forward,
+    run_backward: Backward,
+    *,
+    dtypes: Collection[torch.dtype] | None = None,
+) -> Callable[..., tuple[Tensor, LinearState]]:
+    """Register `linear_transformers::<name>` and return the kernel that calls it: see `attend`.
+
+        (q, k, v, kv_sum, k_sum, eps, elu) -> (outputs, weight, kv_sum, k_sum)
+
+    q, k and v are views [b, t, h, c or m] with any strides, the state is dense; `elu` says that
+    phi(x) = elu(x) + 1 is still to be applied. `weight` is the sum of weights of each position,
+    eps included, that its output was divided by: all that the gradient keeps of a position.
+
+    Args:
+        name: The name of the operator.
+        run_forward: Given the five tensors, eps and elu, writes the four results.
+        run_backward: Given the five tensors, outputs and weights, and the gradients of the
+            outputs and of the state after them, writes the five gradients.
+        dtypes: The types in which the kernel computes; q, k and v, if they are in others or
+            differ, are widened first. None where the kernel takes any mixture.
+    """
+
+    def forward(
+        q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        results = fake_forward(q, k, v, kv_sum, k_sum, eps, elu)
+        with torch.cuda.device_of(v):  # not always the current one
+            run_forward((q, k, v, kv_sum, k_sum), eps, elu, results)
+        return results
+
+    def fake_forward(
+        q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return _like(v), kv_sum.new_empty(q.shape[:3]), _like(kv_sum), _like(k_sum)
+
+    def backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
+        gradients = fake_backward(given, elu)
+        with torch.cuda.device_of(given[0]):
+            run_backward(given, elu, gradients)
+        return gradients
+
+    def fake_backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
+        return [_like(x) for x in given[:5]]
+
+    def keep(ctx, inputs, output) -> None:
+        *tensors, _, ctx.elu = inputs
+        ctx.save_for_backward(*tensors, *output[:2])
+
+    def differentiate(ctx, d_outputs, d_weight, d_kv_sum, d_k_sum):
+        given = [*ctx.saved_tensors, d_outputs, d_kv_sum, d_k_sum]
+        return *backward_op(given, ctx.elu), None, None
+
+    namespace = "linear_transformers"
+    forward_op = torch.library.custom_op(f"{namespace}::{name}", forward, mutates_args=())
+    backward_op = torch.library.custom_op(
+        f"{namespace}::{name}_backward", backward, mutates_args=()
+    )
+    forward_op.register_fake(fake_forward)
+    backward_op.register_fake(fake_backward)
+    forward_op.register_autograd(differentiate, setup_context=keep)
+    return partial(attend, forward_op, dtypes)
+
+
+def attend(
+    operation: Any,
+    dtypes: Collection[torch.dtype] | None,
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b t h d"],
+    v: Float[Tensor, "b t h m"],
+    *,
+    eps: float,
+    phi: Map | None = None,
+    state: LinearState | None = None,
+) -> tuple[Float[Tensor, "b t h m"], LinearState]:
+    """Compute what `parallel` defines, in O(t) time, keeping one number a position and head.
+
+    Args:
+        operation: The operator.
+        dtypes: See `operator`.
+        q: See `parallel`.
+        k: See `parallel`.
+        v: See `parallel`.
+        eps: See `normalize`.
+        phi: See `parallel`. Fused where it is elu + 1.
+        state: See `parallel`.
+
+    Returns:
+        The outputs in the type of `v`, and the state after the last position.
+
+    Raises:
+        ValueError: The kernel cannot run here, or on these tensors.
+    """
+    dtype, elu = v.dtype, fuses(phi)
+    if not elu:
+        q, k = mapped(phi, q, k)
+    if dtypes and not (q.dtype == k.dtype == dtype and dtype in dtypes):
+        q, k, v = widened(q, k, v)
+    if state is None:
+        sizes = len(q), q.shape[2], q.shape[3], v.shape[3]
+        state = empty_state(*sizes, device=v.device, dtype=dtype)
+    with without_autocast(v):
+        outputs, _, kv_sum, k_sum = operation(q, k, v, *state, eps, elu)
+    return outputs.to(dtype), LinearState(kv_sum, k_sum)
+
+
+def too_wide(q: Tensor, v: Tensor, widest: int) -> str | None:
+    """Return why a kernel for heads up to a width cannot run, or None."""
+    width = max(q.shape[-1], v.shape[-1])
+    if width <= widest:
+        return None
+    return f"it is made for heads up to {widest} wide, and features or values are {width}"
+
+
+def refuse(kernel: str, reason: str | None) -> None:
+    """Raise a ValueError that says why a kernel cannot run, if there is a reason."""
+    if reason:
+        raise ValueError(f"kernel={kernel} cannot run: {reason}. Use kernel=auto.")
+
+
+def _like(x: Tensor) -> Tensor:
+    """Return room for as many numbers, without gaps."""
+    return x.new_empty(x.shape)

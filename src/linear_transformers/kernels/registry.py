@@ -1,0 +1,92 @@
+"""The kernels of causal linear attention: which there are, where each can run, which is fastest."""
+
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from linear_transformers.kernels import cpp_linear, cuda_linear
+from linear_transformers.kernels.operator import refuse
+from linear_transformers.ops.chunkwise import chunkwise
+from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState
+
+
+class Kernel(NamedTuple):
+    """An implementation of causal linear attention over a whole sequence.
+
+    Attributes:
+        run: (q, k, v, *, eps, phi=None, state=None) -> (outputs, state after the sequence), as
+            `parallel` defines it. The kernel fuses phi or applies it.
+        unavailable: (device, dtype of the values) -> why the kernel cannot run, or None.
+    """
+
+    run: Callable[..., tuple[Tensor, LinearState]]
+    unavailable: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
+
+
+def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -> str:
+    """Return the name of the kernel that runs: the one asked for, or the fastest for `auto`.
+
+    Raises:
+        ValueError: The kernel that was asked for is unknown, or cannot run there.
+    """
+    if name == "auto":
+        return _fastest(device, dtype)
+    if name not in KERNELS:
+        raise ValueError(f"kernel={name} is unknown. Choose one of {['auto', *KERNELS]}.")
+    refuse(name, _unavailable(name, device, dtype))
+    return name
+
+
+def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why Triton's kernels cannot run on values of a type on a device, or None."""
+    if not _has_triton():
+        return "Triton is not installed"
+    from linear_transformers.kernels.triton_linear import unavailable
+
+    return unavailable(device, dtype)
+
+
+def step_in_place(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
+    """Call `triton_step`."""
+    from linear_transformers.kernels.triton_step import triton_step
+
+    return triton_step(*inputs, **options)
+
+
+def _triton(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
+    # Imported only here: Triton is slow to import, and does not exist for every system.
+    from linear_transformers.kernels.triton_linear import triton_linear
+
+    return triton_linear(*inputs, **options)
+
+
+@cache
+def _has_triton() -> bool:
+    return find_spec("triton") is not None
+
+
+@torch.compiler.assume_constant_result
+def _fastest(device: torch.device, dtype: torch.dtype) -> str:
+    fast = FASTEST.get(device.type)
+    return fast if fast and not _unavailable(fast, device, dtype) else "chunkwise"
+
+
+@torch.compiler.assume_constant_result
+def _unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
+    return KERNELS[name].unavailable(device, dtype)
+
+
+KERNELS = {
+    "parallel": Kernel(parallel),
+    "chunkwise": Kernel(chunkwise),
+    "cpp": Kernel(cpp_linear.cpp_linear, cpp_linear.unavailable),
+    "triton": Kernel(_triton, triton_unavailable),
+    "cuda": Kernel(cuda_linear.cuda_linear, cuda_linear.unavailable),
+}
+# A kernel for GPUs becomes the fastest of them when it has run on one, and was measured there.
+FASTEST = {"cpu": "cpp"}

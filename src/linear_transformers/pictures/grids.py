@@ -1,0 +1,116 @@
+"""Images to files: one PNG each, a grid of what was given and made, and the grid as it fills."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from linear_transformers.data import Images, ImageShape
+from linear_transformers.data.masks import Mask
+from linear_transformers.files import replacing
+
+TILE = 84  # pixels a side that a grid's tiles reach at least
+GAP = 6
+LABEL_WIDTH = 104
+PAPER, INK, HIDDEN = (255, 255, 255), (60, 60, 60), (205, 214, 224)
+COLUMNS, ROWS = 16, 16  # what is beyond is in files of its own
+FRAMES, MILLISECONDS_A_FRAME, MILLISECONDS_AT_END = 48, 70, 2500
+
+# Labels and rows of tiles, which need not be equally long.
+Tiles = list[tuple[str, np.ndarray]]
+
+
+def to_rgb(images: Images, shape: ImageShape) -> np.ndarray:
+    """Levels 0 ... num_levels - 1 as bytes 0 ... 255, [n, h, w, 3]."""
+    scaled = np.round(images.astype(np.float64) * 255 / (shape.num_levels - 1)).astype(np.uint8)
+    return np.broadcast_to(scaled, (*images.shape[:3], 3)) if shape.channels == 1 else scaled
+
+
+def with_hidden(pixels: np.ndarray, mask: Mask) -> np.ndarray:
+    """The images with what is not given blank."""
+    given = pixels.copy()
+    given[:, ~mask] = HIDDEN
+    return given
+
+
+def save_image(pixels: np.ndarray, path: Path) -> None:
+    """One PNG at its own size, whole or not there at all."""
+    with replacing(path) as partial:
+        Image.fromarray(pixels).save(partial, format="PNG")
+
+
+def tiles_of(completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n: int) -> Tiles:
+    """A grid's rows: generated images alone, or given / completed / original.
+
+    Args:
+        completed: Pixels [k n, h, w, 3], the completions of an image next to each other.
+        originals: Pixels [k, h, w, 3]; None where nothing was given.
+        mask: What was given of them.
+        n: Completions of each. Those of a single image share rows, else each has its own.
+    """
+    if originals is None:
+        return _wrapped("generated", completed)
+    if len(originals) == 1:
+        rows = _wrapped("completed", completed)
+        return [("given", with_hidden(originals, mask)), *rows, ("original", originals)]
+    each = completed.reshape(-1, n, *completed.shape[1:])
+    labels = ["completed"] if n == 1 else [f"completed {j + 1}" for j in range(n)]
+    rows = []
+    for part in (slice(i, i + COLUMNS) for i in range(0, len(originals), COLUMNS)):
+        rows.append(("given", with_hidden(originals[part], mask)))
+        rows += [(label, each[part, j]) for j, label in enumerate(labels)]
+        rows.append(("original", originals[part]))
+    return rows[: max(ROWS, n + 2)]
+
+
+def _wrapped(label: str, images: np.ndarray) -> Tiles:
+    """As many rows as it takes, the first of them labelled."""
+    starts = range(0, len(images), COLUMNS)[:ROWS]
+    return [(label if i == 0 else "", images[i : i + COLUMNS]) for i in starts]
+
+
+def save_grid(tiles: Tiles, path: Path) -> None:
+    """One labelled row of tiles for each entry, images enlarged without smoothing."""
+    _grid(tiles).save(path)
+
+
+def save_animation(tiles: Tiles, mask: Mask, path: Path) -> None:
+    """The same grid as a GIF, in which what was made appears in the order it was made in."""
+    hidden = np.flatnonzero(~mask)
+    frames = []
+    for shown in np.linspace(0, len(hidden), min(FRAMES, len(hidden)) + 1).round().astype(int):
+        visible = mask.copy()
+        visible.ravel()[hidden[:shown]] = True
+        frames.append(
+            _grid(tiles, lambda label, row, visible=visible: _as_far(label, row, visible))
+        )
+    durations = [MILLISECONDS_A_FRAME] * (len(frames) - 1) + [MILLISECONDS_AT_END]
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+
+
+def _as_far(label: str, row: np.ndarray, visible: Mask) -> np.ndarray:
+    return row if label in ("given", "original") else with_hidden(row, visible)
+
+
+def _grid(
+    tiles: Tiles, change: Callable[[str, np.ndarray], np.ndarray] = lambda label, row: row
+) -> Image.Image:
+    height, width = tiles[0][1].shape[1:3]
+    columns = max(len(row) for _, row in tiles)
+    zoom = max(1, round(TILE / max(height, width)))
+    tile = (width * zoom, height * zoom)
+    grid = Image.new(
+        "RGB",
+        (LABEL_WIDTH + columns * (tile[0] + GAP) + GAP, len(tiles) * (tile[1] + GAP) + GAP),
+        PAPER,
+    )
+    draw = ImageDraw.Draw(grid)
+    font = ImageFont.load_default(size=15)
+    for r, (label, row) in enumerate(tiles):
+        y = GAP + r * (tile[1] + GAP)
+        draw.text((GAP, y + tile[1] // 2), label, fill=INK, anchor="lm", font=font)
+        for i, image in enumerate(change(label, row)):
+            enlarged = Image.fromarray(image).resize(tile, Image.Resampling.NEAREST)
+            grid.paste(enlarged, (LABEL_WIDTH + i * (tile[0] + GAP), y))
+    return grid

@@ -1,0 +1,136 @@
+"""Checkpoints: plain data with a number, read without executing anything, brought up to date.
+
+`FORMAT` is the number of what is written today. A checkpoint of an earlier format goes through one
+migration a step; one of a later format is refused. A checkpoint without a number is of format 1.
+"""
+
+import hashlib
+import pickle
+import zipfile
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from linear_transformers.config.messages import first_line
+from linear_transformers.data.base import Shape
+
+FORMAT = 2
+
+
+def described(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
+    """Return what a checkpoint says of itself.
+
+    Args:
+        config: The run's configuration, as plain data.
+        shape: The shape of the data.
+    """
+    return {"format": FORMAT, "config": config, "shape": asdict(shape)}
+
+
+def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """Read a checkpoint of this project, of this format or an earlier one.
+
+    Nothing in it is executed. It is read to the CPU unless another place is asked for: one of a
+    GPU must load where there is none.
+
+    Raises:
+        ValueError: The file is missing, damaged, something else, or of a later format.
+    """
+    if not path.is_file():
+        raise ValueError(f"The checkpoint {path} does not exist.")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch itself would load flipped bits silently
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is not a checkpoint, or only a part of one ({error}; "
+            f"{path.stat().st_size} bytes). Give another file, or another run."
+        ) from error
+    if damaged is not None:
+        raise ValueError(
+            f"{path} is damaged: the checksum of {damaged} does not match. "
+            "Give another file, or another run."
+        )
+    try:
+        checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError) as error:
+        raise ValueError(
+            f"{path} is not a checkpoint of plain data and tensors, so it was not made by "
+            f"this project and is not loaded ({first_line(error)})."
+        ) from error
+    if not _is_ours(checkpoint):
+        raise ValueError(
+            f"{path} is not a checkpoint of this project: it lacks config, shape or "
+            "state_dict. Give one from a run's checkpoints/ folder."
+        )
+    return _up_to_date(checkpoint, path)
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _is_ours(checkpoint: Any) -> bool:
+    match checkpoint:
+        case {"config": {"model": dict()}, "shape": dict(), "state_dict": dict(weights)}:
+            return all(isinstance(weight, torch.Tensor) for weight in weights.values())
+    return False
+
+
+def _up_to_date(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
+    number = checkpoint.get("format", 1)
+    if not isinstance(number, int) or not 1 <= number <= FORMAT:
+        raise ValueError(
+            f"{path} has format {number}, and this version reads formats 1 to {FORMAT}. "
+            "Use a newer version of this project."
+        )
+    for step in range(number, FORMAT):
+        checkpoint = MIGRATIONS[step](checkpoint)
+    return checkpoint | {"format": FORMAT}
+
+
+def _from_1(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Bring format 1 up to date. Nodes had a `_partial_`, feature maps stood beside the attention,
+    linear attention had a size of its chunks, and Lightning's ModelCheckpoint kept the files."""
+    config = _renamed(checkpoint["config"])
+    model = config["model"]
+    if (feature_map := model.pop("feature_map", None)) is not None:  # of linear attention
+        model["attention"]["feature_map"] = feature_map
+        model["attention"].pop("chunk_size", None)
+    states = {
+        next((ours for words, ours in _CALLBACKS if words in name), name): state
+        for name, state in checkpoint.get("callbacks", {}).items()
+    }
+    return checkpoint | {"config": config, "callbacks": states}
+
+
+# What a state of Lightning's ModelCheckpoint was known by, and what it is known by now.
+_CALLBACKS = (("'monitor': 'val/", "BestCheckpoint"), ("'monitor': None", "LastCheckpoint"))
+# Classes that moved: their old names, and the new ones.
+ALIASES = {
+    "linear_transformers.tasks.schedules.": "linear_transformers.training.schedules.",
+    "linear_transformers.runtime.measure.": "linear_transformers.callbacks.",
+    "linear_transformers.runtime.progress.": "linear_transformers.callbacks.",
+    "linear_transformers.runtime.redraw.": "linear_transformers.callbacks.",
+    "linear_transformers.runtime.showing.": "linear_transformers.callbacks.",
+    "linear_transformers.runtime.tracking.": "linear_transformers.tracking.",
+}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
+
+
+def _renamed(node: Any) -> Any:
+    """Return a configuration with the present names of classes, and no `_partial_`."""
+    if not isinstance(node, dict):
+        return node
+    renamed = {key: _renamed(value) for key, value in node.items() if key != "_partial_"}
+    target = renamed.get("_target_", "")
+    for old, new in ALIASES.items():
+        if isinstance(target, str) and target.startswith(old):
+            renamed["_target_"] = new + target.removeprefix(old)
+    return renamed

@@ -1,0 +1,123 @@
+"""A turn of the loop, to draw a value and to read it, as one captured graph on a GPU."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers import kernels
+from linear_transformers.attention import LinearAttention
+from linear_transformers.models import AutoregressiveTransformer, StackState
+from linear_transformers.ops.recurrent import LinearState
+from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
+from linear_transformers.shapes import TokensOne
+
+
+class CapturedStepper(Stepper):
+    """Triton's step, for linear attention on GPUs, in a loop whose turn is a captured graph.
+
+    The graph is captured once for a batch size and a sampler, and replayed for each value. The
+    position, the noise and the values stay on the device, so the loop never waits for it. On a
+    CPU, in Triton's interpreter, nothing is captured.
+
+    `step` changes the state that it is given, and returns it. A new loop ends the one before it.
+    """
+
+    name: ClassVar[str] = "captured"
+
+    def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
+        super().__init__(model, precision)
+        self._loop: _CapturedLoop | None = None
+
+    @classmethod
+    def unavailable(
+        cls, model: AutoregressiveTransformer, precision: str | None = None
+    ) -> str | None:
+        if reason := super().unavailable(model, precision):
+            return reason
+        if type(model.stack.attention) is not LinearAttention:
+            return "it is made for linear attention, and the model has other"
+        if model.stack.positions.max_length is None:
+            return "it is made for sequences of bounded length, and the model has no bound"
+        dtype = model.tokens.weight.dtype if precision is None else getattr(torch, precision)
+        return kernels.triton_unavailable(model.device, dtype)
+
+    def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
+        return self.model.step(token, state, in_place=True)
+
+    def loop(self, start: Prefilled, sample: Sampler, noise: Float[Tensor, "b t z"]) -> Loop:
+        if self._loop is None or not self._loop.fits(start, sample):
+            self._loop = None  # frees its memory first
+            self._loop = _CapturedLoop(self.model, start, sample, noise)
+        self._loop.restart(start, noise)
+        return self._loop
+
+
+class _CapturedLoop(Loop):
+    """A loop in memory that stays where it is."""
+
+    def __init__(
+        self,
+        model: AutoregressiveTransformer,
+        start: Prefilled,
+        sample: Sampler,
+        noise: Float[Tensor, "b t z"],
+    ):
+        # Not the stepper's method: a cycle of references would keep the device's memory.
+        self.step, self.sample = partial(model.step, in_place=True), sample
+        self._kept = [x.clone() for x in _tensors(start, noise)]
+        self.values, self.hidden, self.parameters, self.noise, *sums = self._kept
+        self.layers = tuple(map(LinearState, sums[::2], sums[1::2]))
+        # The place of the next value, and the number of tokens that were read: on the device.
+        self.next = torch.zeros(1, dtype=torch.long, device=noise.device)
+        self.read = torch.zeros_like(self.next)
+        self._take = capture(self._turn, noise.device) if noise.is_cuda else self._turn
+
+    def fits(self, start: Prefilled, sample: Sampler) -> bool:
+        """Return whether the loop can be restarted from other sequences."""
+        return self.sample == sample and self.values.shape == start.values.shape
+
+    def restart(self, start: Prefilled, noise: Float[Tensor, "b t z"]) -> None:
+        """Copy what the first turn starts from."""
+        for kept, given in zip(self._kept, _tensors(start, noise), strict=True):
+            kept.copy_(given)
+        self.next.fill_(start.places.start)
+        self.read.fill_(start.state.position)
+
+    def draw(self) -> TokensOne:
+        drawn = self.sample(self.parameters, self.noise.index_select(1, self.next).squeeze(1))
+        given = self.values.index_select(1, self.next).squeeze(1)
+        value = torch.where(self.hidden.index_select(1, self.next).squeeze(1), drawn, given)
+        self.values.index_copy_(1, self.next, value.unsqueeze(1))
+        return value
+
+    def turn(self) -> None:
+        self._take()
+
+    def _turn(self) -> None:
+        state = StackState(self.read, self.layers)
+        self.parameters.copy_(self.step(self.draw(), state)[0])
+        self.next.add_(1)
+        self.read.add_(1)
+
+
+def _tensors(start: Prefilled, noise: Tensor) -> list[Tensor]:
+    sums = (x for layer in start.state.layers for x in layer)
+    return [start.values, start.hidden, start.parameters, noise, *sums]
+
+
+def capture(call: Callable[[], object], device: torch.device) -> Callable[[], None]:
+    """Capture what a call asks of a GPU, and return the graph's replay. It is called twice."""
+    stream = torch.cuda.Stream(device)
+    with torch.cuda.device(device):
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):  # kernels are compiled and given their workspaces
+            call()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            call()
+    return graph.replay

@@ -1,0 +1,304 @@
+"""What sample.py does with a model of images: complete some, or generate new ones."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from linear_transformers.data.image_file import read_image
+from linear_transformers.data.images import Images
+from linear_transformers.data.masks import mask_of
+from linear_transformers.data.sequences import to_sequences
+from linear_transformers.distributions import Categorical, ValueDistribution
+from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
+from linear_transformers.runs.checkpoint import file_hash
+from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.sampling import (
+    Completed,
+    Prompts,
+    Sampler,
+    Stepper,
+    bits_per_dim,
+    complete_in_batches,
+    largest_step_difference,
+    stepper_of,
+)
+from linear_transformers.tasks.base import Output, Trained, Use, Watch
+from linear_transformers.tasks.image_generation.prompts import images_and_mask, prompts_of
+from linear_transformers.tasks.image_generation.sample_folder import SampleFolder
+
+# float32 rounding through a deep stack; a wrong recurrence is off by far more.
+STEP_TOLERANCE = 1e-3
+CHECKED_IMAGES = 4
+# What an image depends on: a job that is continued must agree in all of these.
+SETTINGS = (
+    "mode", "image", "resize", "background", "mask", "rows", "n", "seed", "temperature", "top_k",
+    "top_p", "precision",
+)  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class SampleImages(Use):
+    """Complete or generate images. See conf/sample/image_generation.yaml for the options."""
+
+    mode: Literal["complete", "generate"]
+    images: Annotated[int, Field(ge=1)]
+    index: list[int] | None
+    image: str | None
+    resize: bool
+    background: Annotated[int, Field(ge=0, le=255)]
+    mask: str
+    rows: int | None
+    n: Annotated[int, Field(ge=1)]
+    seed: Annotated[int, Field(ge=0)]
+    temperature: Annotated[float, Field(gt=0)]
+    top_k: int | None
+    top_p: float | None
+    stepper: str
+    precision: str
+    batch: Annotated[int, Field(ge=1)]
+    check: bool
+    data_root: str | None
+    out: str | None
+    overwrite: bool
+    continue_: bool
+    gif: bool
+
+    def run(self, trained: Trained, watch: Watch) -> Outcome:
+        """Make images, and write each as it is finished."""
+        self._refuse_contradictions()
+        task = trained.task
+        stepper = stepper_of(task.model, name=self.stepper, precision=self.precision)
+        sampler = self._sampler(task.distribution)
+        prompts, originals = self._prompts(trained)
+        folder = SampleFolder.open(
+            self.out,
+            run=trained.folder,
+            label=f"{self.mode}-seed{self.seed}",
+            settings={
+                "sha256": file_hash(trained.path),
+                "weights": trained.weights,
+                "originals": originals,
+                **{name: getattr(self, name) for name in SETTINGS},
+            },
+            overwrite=self.overwrite,
+            resume=self.continue_,
+        )
+        record = folder.record
+        with watch(folder.path) as output:
+            if self.check:
+                record.step_against_forward = self._proved(trained, stepper)
+            record.checkpoint, record.config = str(trained.path), trained.config
+            record.attention = type(task.model.stack.attention).__name__
+            record.device, record.stepper = str(task.model.device), stepper.description
+            record.batch, record.steps_each = self.batch, prompts.steps
+            folder.save()
+            try:
+                self._draw(trained, stepper, sampler, prompts, folder)
+            except KeyboardInterrupt:
+                print(f"stopped  {len(folder.done)} of {prompts.count} images", file=sys.stderr)
+                print(f"next     the same command with out={folder} continue=true", file=sys.stderr)
+                sys.exit(130)
+            self._show(trained, prompts, folder, output)
+        _report(folder)
+        return Outcome(None, record.figures)
+
+    def _refuse_contradictions(self) -> None:
+        if self.continue_ and self.overwrite:
+            raise ValueError("continue=true keeps what overwrite=true removes. Give one of them.")
+        if self.image is not None and self.index is not None:
+            raise ValueError("index= chooses test images; with image=FILE there is one image only.")
+        if self.mode == "generate":
+            for name in ("rows", "image", "index"):
+                if (value := getattr(self, name)) is not None:
+                    raise ValueError(
+                        f"{name}={value} was given with mode=generate, which is given nothing."
+                    )
+
+    def _sampler(self, distribution: ValueDistribution) -> Sampler:
+        """Return how a value is drawn from the model's output."""
+        options: dict[str, Any] = {"temperature": self.temperature}
+        for name in ("top_k", "top_p"):
+            if (value := getattr(self, name)) is None:
+                continue
+            if not isinstance(distribution, Categorical):
+                raise ValueError(
+                    f"{name}={value} needs one probability for each value, a categorical head; "
+                    f"the checkpoint has a {type(distribution).__name__}. Use temperature."
+                )
+            options[name] = value
+        return partial(distribution.sample, **options)
+
+    def _prompts(self, trained: Trained) -> tuple[Prompts, list[Any]]:
+        """Return what is given, and where it is from: the test images' indices, or a file."""
+        shape = trained.task.shape
+        if self.mode == "generate":
+            return Prompts.nothing(shape.length, self.n), []
+        mask = mask_of(self.mask, shape, rows=self.rows)
+        if self.image is not None:
+            image = read_image(
+                Path(self.image), shape, resize=self.resize, background=self.background
+            )
+            return prompts_of(image, mask, self.n), [self.image]
+        images = self._test_images(trained)
+        chosen = _spread(len(images), self.images) if self.index is None else self.index
+        for i in chosen:
+            if not 0 <= i < len(images):
+                raise ValueError(
+                    f"index={i} was asked for; test images are 0 to {len(images) - 1}."
+                )
+        return prompts_of(images[chosen], mask, self.n), chosen
+
+    def _test_images(self, trained: Trained) -> Images:
+        data = trained.data
+        if self.data_root is not None:
+            if "root" not in data.options:
+                raise ValueError(
+                    f"data_root={self.data_root} was given, but {data.name} has no root."
+                )
+            data = data.with_options(root=self.data_root)
+        source = data()
+        if source.shape != trained.task.shape:
+            raise ValueError(
+                f"The data hold images of {source.shape}, the checkpoint is of "
+                f"{trained.task.shape}. Give it the images it was trained on."
+            )
+        return source.splits.test
+
+    def _proved(self, trained: Trained, stepper: Stepper) -> float:
+        """Compare the stepper with `forward` on this checkpoint before anything is made with it."""
+        images = self._test_images(trained)[:CHECKED_IMAGES]
+        values = to_sequences(images).long().to(trained.task.model.device)
+        difference = largest_step_difference(stepper, values)
+        print(f"check    step against forward: largest difference {difference:.2e}")
+        if not difference <= STEP_TOLERANCE:  # NaN, too
+            raise ValueError(
+                f"Step and forward differ by {difference:.2e}, more than {STEP_TOLERANCE:g}. "
+                "This checkpoint must not be sampled from in recurrent mode."
+            )
+        return difference
+
+    def _draw(
+        self,
+        trained: Trained,
+        stepper: Stepper,
+        sampler: Sampler,
+        prompts: Prompts,
+        folder: SampleFolder,
+    ) -> None:
+        """Make the images that are missing, and write each batch as it is finished."""
+        with _bar(prompts, len(folder.done)) as on_value:
+            parts = complete_in_batches(
+                stepper,
+                trained.task.distribution,
+                prompts,
+                sample=sampler,
+                batch=self.batch,
+                seed=self.seed,
+                done=folder.done,
+                on_value=on_value,
+            )
+            for part in parts:
+                self._keep(part, trained, prompts, folder)
+
+    def _keep(
+        self, part: Completed, trained: Trained, prompts: Prompts, folder: SampleFolder
+    ) -> None:
+        """Write finished images with what they cost, and what the model thinks of them."""
+        task = trained.task
+        whole, drawn = bits_per_dim(task.model, task.distribution, part.values, prompts.known)
+        rows = []
+        for i, number in enumerate(part.numbers):
+            prompt, copy = divmod(number, prompts.n)
+            several = prompts.n > 1 and self.mode == "complete"
+            name = f"{prompt:04d}-{copy}" if several else f"{number:04d}"
+            row = {"number": number, "file": f"{name}.png", "bits_per_dim": round(whole[i], 4)}
+            if prompts.steps:
+                row["bits_per_drawn_dim"] = round(drawn[i], 4)
+            rows.append(row)
+        folder.record.seconds = round(folder.record.seconds + part.seconds, 3)
+        folder.record.steps += prompts.steps
+        folder.add(rows, to_rgb(task.shape.to_images(part.values), task.shape))
+
+    def _show(
+        self, trained: Trained, prompts: Prompts, folder: SampleFolder, output: Output
+    ) -> None:
+        """Make the grid and the animation, and show the watchers everything."""
+        shape = trained.task.shape
+        images, mask = images_and_mask(prompts, shape)
+        originals = to_rgb(images, shape) if self.mode == "complete" else None
+        tiles = tiles_of(folder.pixels(), originals, mask, prompts.n)
+        grid, animation = folder.path / "grid.png", folder.path / "grid.gif"
+        save_grid(tiles, grid)
+        output.picture("sample/grid", grid)
+        if self.gif and prompts.steps:
+            save_animation(tiles, mask, animation)
+            output.picture("sample/animation", animation)
+        output.table("sample/images", folder.record.images)
+        figures = folder.record.figures
+        output.metrics({f"sample/{name}": value for name, value in figures.items()})
+
+
+def _report(folder: SampleFolder) -> None:
+    record, figures = folder.record, folder.record.figures
+    bits = fmean(image["bits_per_dim"] for image in record.images)
+    count = len(record.images)
+    print(
+        f"{count} image{'s' if count > 1 else ''}, {figures['images_per_second']:.2f} a second, "
+        f"{bits:.3f} bits/dim on average"
+    )
+    if record.steps:
+        print(
+            f"stepper  {record.stepper}, {record.attention} on {record.device}: "
+            f"{figures['milliseconds_per_step']:.2f} ms a step, "
+            f"{figures['seconds_to_an_image']:.2f} s to an image"
+        )
+    moving = ", grid.gif" if (folder.path / "grid.gif").is_file() else ""
+    print(f"grid     {folder}/grid.png{moving}")
+    print(f"record   {folder}/samples.json")
+
+
+def _spread(available: int, count: int) -> list[int]:
+    """Return so many indices, evenly spread: neighbours in a file are often alike."""
+    if count > available:
+        raise ValueError(f"images={count} was asked for; there are {available} test images.")
+    return np.linspace(0, available - 1, count).round().astype(int).tolist()
+
+
+@contextmanager
+def _bar(prompts: Prompts, done: int) -> Iterator[Callable[[int], None]]:
+    """Show a progress bar over all values, where there is a terminal."""
+    console = Console()
+    steps = max(1, prompts.steps)
+    if not console.is_terminal:
+        yield lambda count: None
+        return
+    columns = (
+        TextColumn("{task.fields[images]:.0f}/{task.fields[count]} images"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.fields[rate]:.2f} images/s"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(
+            "draw", total=prompts.count * steps, completed=done * steps, images=done,
+            count=prompts.count, rate=0.0,
+        )  # fmt: skip
+
+        def on_value(count: int) -> None:
+            bar.advance(task, count)
+            now = bar.tasks[task]
+            rate = (now.speed or 0.0) / steps
+            bar.update(task, images=now.completed // steps, rate=rate)
+
+        yield on_value

@@ -1,0 +1,103 @@
+"""A task out of a checkpoint, ready to run, whichever task it is."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import TypeAdapter, ValidationError
+
+from linear_transformers.config.choices import Choice, checked_choice
+from linear_transformers.data.base import DataSource
+from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.tasks.base import Task, Trained
+
+WEIGHTS = ("ema", "raw")
+
+
+def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Trained:
+    """Rebuild the task that a checkpoint holds; its configuration is checked like a typed one.
+
+    Args:
+        path: The checkpoint.
+        device: The device; `auto` is a GPU where there is one.
+        weights: `ema` or `raw`; None is what was validated and tested, the average if the
+            run kept one.
+
+    Raises:
+        ValueError: The checkpoint is missing, damaged or something else, or there is no
+            such device or average.
+    """
+    checkpoint = read_checkpoint(path)
+    state = _weights(checkpoint, path, weights)
+    with _rebuilding(path):
+        config = checkpoint["config"]
+        if "${" in json.dumps(config):  # data, never expressions to evaluate here
+            raise ValueError("its config holds an interpolation: it was tampered with.")
+        model = checked_choice(config.get("model"), "model", torch.nn.Module).without_free_options()
+        task = build_task(
+            checked_choice(config.get("task"), "task", Task), model, checkpoint["shape"]
+        )
+        task.model.load_state_dict(state)
+    task.model.to(_device(device)).eval()
+    data = checked_choice(config.get("data"), "data", DataSource)
+    return Trained(path, config, weights, task, data)
+
+
+def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
+    """Make a task and its model.
+
+    Args:
+        task: The choice of the task.
+        model: The choice of its model.
+        shape: The shape of its data, or its values by name.
+
+    Raises:
+        ValueError: A part refuses the values it is given.
+    """
+    assert isinstance(task.target, type)
+    if isinstance(shape, dict):
+        try:
+            shape = TypeAdapter(task.target.shape_class).validate_python(shape)
+        except ValidationError as error:
+            fault = error.errors()[0]
+            where = ".".join(map(str, ("shape", *fault["loc"])))
+            raise ValueError(f"{where}: {fault['msg']}.") from error
+    return task(shape, model)
+
+
+@contextmanager
+def _rebuilding(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
+    if which not in (None, *WEIGHTS):
+        raise ValueError(f"weights={which} is unknown. Choose one of {list(WEIGHTS)}.")
+    raw = checkpoint.get("current_model_state")  # where an average stands in for it
+    if which == "ema" and raw is None:
+        raise ValueError(
+            f"weights=ema was asked for, but {path} holds no average: its run was trained "
+            "without callbacks=ema. Use weights=raw."
+        )
+    state = raw if which == "raw" and raw is not None else checkpoint["state_dict"]
+    return {name.removeprefix("model."): value for name, value in state.items()}
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
+        raise ValueError(
+            f"device={name} cannot be used ({str(error).splitlines()[0]}). Use device=cpu."
+        ) from error

@@ -1,0 +1,198 @@
+"""A recogniser that hears a recording piece by piece, in constant memory."""
+
+import io
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import soundfile
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torchaudio.functional import resample
+
+from linear_transformers.ctc import collapse
+from linear_transformers.data.speech import SpeechShape, Waveform, log_mel
+from linear_transformers.data.speech.audio import UNKNOWN_SIZES, checked, converted, truncated
+from linear_transformers.data.speech.features import num_frames, shift_samples
+from linear_transformers.models import SpeechEncoder
+
+PACKED = (b"fLaC", b"OggS")  # how files begin that are no plain samples
+FILTER_WIDTH = 6  # of torchaudio's resampling, in zero crossings
+
+
+class Listener:
+    """Labels as they are heard: those that the whole recording gives, greedily decoded.
+
+    Args:
+        model: A causal model, in `eval()` mode.
+        shape: The shape of its recordings.
+
+    Raises:
+        ValueError: It is not.
+    """
+
+    def __init__(self, model: SpeechEncoder, shape: SpeechShape):
+        self.model = model
+        self.shape = shape
+        self.state = self.model.init_state()
+        self.samples = torch.zeros(0)
+        self.last = 0
+
+    def hear(self, waveform: Waveform, *, last: bool = False) -> list[int]:
+        """The labels that further samples complete.
+
+        Args:
+            waveform: At the model's rate.
+            last: Whether the recording ends here.
+        """
+        scores = self.scores(waveform, last=last)
+        path = scores.argmax(-1).tolist()
+        labels = collapse(path, before=self.last)
+        self.last = path[-1] if path else self.last
+        return labels
+
+    @torch.inference_mode()
+    def scores(self, waveform: Waveform, *, last: bool = False) -> Tensor:
+        """The scores [t, p] that further samples complete."""
+        self.samples = torch.cat([self.samples, waveform])
+        rate = self.shape.sample_rate
+        features = log_mel(self.samples, sample_rate=rate, num_mels=self.shape.num_mels)
+        self.samples = self.samples[num_frames(len(self.samples), rate) * shift_samples(rate) :]
+        features = features.unsqueeze(0).to(self.model.device)
+        scores, self.state = self.model.stream(features, self.state, last=last)
+        return scores[0]
+
+
+class Resampler:
+    """Another rate, piece by piece, with the samples that the whole recording gives.
+
+    Args:
+        rate: Hz of what comes.
+        wanted: Hz of what is given.
+    """
+
+    def __init__(self, rate: int, wanted: int):
+        common = math.gcd(rate, wanted)
+        self.rate, self.wanted = rate, wanted
+        self.step, self.made = rate // common, wanted // common
+        # How far the filter looks, in whole steps: pieces are cut where both rates have a sample.
+        reach = math.ceil(FILTER_WIDTH * self.step / min(self.step, self.made)) + 1
+        self.context = math.ceil(reach / self.step)
+        self.samples = torch.zeros(0)
+        self.steps_before = 0
+
+    def __call__(self, waveform: Waveform, *, last: bool = False) -> Float[Tensor, "converted"]:
+        if self.rate == self.wanted:
+            return waveform
+        self.samples = torch.cat([self.samples, waveform])
+        whole = len(self.samples) // self.step
+        ready = whole - self.steps_before - self.context
+        if not last and ready <= 0:
+            return waveform[:0]
+        made = resample(self.samples, self.rate, self.wanted)[self.steps_before * self.made :]
+        if last:
+            return made
+        kept = max(0, self.steps_before + ready - self.context)
+        self.samples = self.samples[kept * self.step :]
+        self.steps_before += ready - kept
+        return made[: ready * self.made]
+
+
+def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.ndarray, int]]:
+    """A recording as it arrives: samples [n, channels], and their rate.
+
+    Args:
+        audio: A file, or `-` for standard input.
+        seconds: Of a piece.
+        sample_rate: Of standard input that has no header.
+
+    Raises:
+        ValueError: There is no such recording, it is none, or it is not whole.
+    """
+    if audio == "-":
+        yield from _from_pipe(sys.stdin.buffer, seconds, sample_rate)  # pyright: ignore
+        return
+    try:
+        with soundfile.SoundFile(audio) as file:
+            size = max(1, round(seconds * file.samplerate))
+            while len(piece := file.read(size, dtype="float32", always_2d=True)):
+                yield checked(piece, audio), file.samplerate
+            fault = truncated(Path(audio), file.tell(), file.frames)
+    except soundfile.SoundFileError as error:
+        raise ValueError(f"{audio} is not a recording that can be read ({error}).") from error
+    if fault:
+        raise ValueError(fault)
+
+
+def from_standard_input(sample_rate: int) -> Waveform:
+    """All of standard input: a WAV, FLAC or Ogg, or bare 16-bit samples at the rate.
+
+    Raises:
+        ValueError: There is none, or it is damaged.
+    """
+    data = sys.stdin.buffer.read()
+    if not data.startswith((b"RIFF", *PACKED)):
+        whole = np.frombuffer(data[: len(data) - len(data) % 2], dtype="<i2")
+        samples, rate = whole.astype(np.float32)[:, None] / 2**15, sample_rate
+    else:
+        try:
+            samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+        except soundfile.SoundFileError as error:
+            raise ValueError(
+                f"Standard input is no recording that can be read ({error})."
+            ) from error
+    if len(samples) == 0:
+        raise ValueError("Standard input holds no audio: it has no samples.")
+    return converted(samples, rate, sample_rate, "Standard input")
+
+
+def _from_pipe(
+    pipe: io.BufferedIOBase, seconds: float, sample_rate: int
+) -> Iterator[tuple[np.ndarray, int]]:
+    """16-bit samples out of a pipe: a WAV's, or bare ones."""
+    rest = pipe.read(4)
+    channels, rate, left = 1, sample_rate, math.inf
+    if rest.startswith(PACKED):
+        raise ValueError(
+            "Standard input is packed audio, which cannot be heard as it comes. Unpack it: "
+            "sox - -b 16 -e signed -t wav -."
+        )
+    if rest == b"RIFF":
+        (channels, rate, left), rest = _wav_header(pipe), b""
+    width = 2 * channels
+    size = width * max(1, round(seconds * rate))
+    # read1 gives what is there: nothing waits for a piece to be full.
+    while left > 0 and (arrived := pipe.read1(min(size, left))):  # pyright: ignore
+        left -= len(arrived)
+        rest += arrived
+        whole = len(rest) - len(rest) % width
+        samples = np.frombuffer(rest[:whole], dtype="<i2").astype(np.float32) / 2**15
+        rest = rest[whole:]
+        yield samples.reshape(-1, channels), rate
+    if 0 < left < math.inf:
+        raise ValueError(f"Standard input ended {left} bytes before its header says: truncated.")
+
+
+def _wav_header(pipe: io.BufferedIOBase) -> tuple[int, int, int | float]:
+    """Channels, rate, and how many bytes of samples follow: infinite where nobody knows yet."""
+    pipe.read(8)
+    channels = rate = bits = kind = 0
+    while len(header := pipe.read(8)) == 8:
+        size = int.from_bytes(header[4:], "little")
+        if header[:4] == b"data":
+            if (kind, bits) not in ((1, 16), (0xFFFE, 16)):
+                raise ValueError(
+                    f"Standard input is a WAV of {bits}-bit samples of kind {kind}; streams are "
+                    "of 16-bit integers. Convert it: sox - -b 16 -e signed -t wav -."
+                )
+            return channels, rate, math.inf if size in UNKNOWN_SIZES else size
+        body = pipe.read(size + size % 2)
+        if header[:4] == b"fmt ":
+            kind = int.from_bytes(body[:2], "little")
+            channels = int.from_bytes(body[2:4], "little")
+            rate = int.from_bytes(body[4:8], "little")
+            bits = int.from_bytes(body[14:16], "little")
+    raise ValueError("Standard input is a WAV without samples.")

@@ -1,0 +1,337 @@
+"""What transcribe.py does: recordings in, phones out."""
+
+import json
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TextIO
+
+import torch
+from pydantic import Field
+from rich.console import Console
+from rich.progress import track
+from torch import Tensor
+
+from linear_transformers.ctc import NGram, align, beam_search, confusions, error_rates, greedy
+from linear_transformers.data.speech import SpeechShape, log_mel, read_audio, recordings_in
+from linear_transformers.data.speech.features import SHIFT_MS, shift_samples
+from linear_transformers.data.speech.manifest import Utterance, read_manifest
+from linear_transformers.models import SpeechEncoder
+from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.tasks.base import Trained, Use, Watch
+from linear_transformers.tasks.speech_recognition.streaming import (
+    Listener,
+    Resampler,
+    from_standard_input,
+    pieces,
+)
+
+MANIFEST = ".jsonl"
+
+
+class Window(NamedTuple):
+    """Frames `start` to `end` of a recording, of whose scores `kept` count."""
+
+    start: int
+    end: int
+    kept: slice
+
+
+class Heard(NamedTuple):
+    """A recording that was read: what to call it, its length in seconds, its features."""
+
+    name: str
+    seconds: float
+    features: Tensor
+
+
+@dataclass(kw_only=True)
+class Transcribe(Use):
+    """Write down what recordings say. See conf/transcribe.yaml for the options."""
+
+    audio: str
+    format: Literal["phones", "ctm", "json"]
+    out: str | None
+    beam: Annotated[int, Field(ge=1)] | None
+    lm: str | None
+    lm_order: Annotated[int, Field(ge=1)]
+    lm_weight: float
+    lm_bonus: float
+    window: Annotated[float, Field(gt=0)] | None
+    overlap: Annotated[float, Field(ge=0)] | None
+    batch: Annotated[int, Field(ge=1)]
+    stream: bool
+    piece: Annotated[float, Field(gt=0)]
+
+    def run(self, trained: Trained, watch: Watch) -> Outcome:
+        """Write down what recordings say, in the order of their names."""
+        self.check()
+        transcribe = _stream if self.stream else _transcribe
+        return transcribe(self, trained.task.model, trained.task.shape)
+
+    def check(self) -> None:
+        """Refuse options that contradict each other.
+
+        Raises:
+            ValueError: Some do.
+        """
+        if self.stream and (self.format != "phones" or self.beam is not None or self.out):
+            raise ValueError(
+                "stream=true prints the most likely phones as they come: it has no beam, no "
+                "other format and no out=FILE."
+            )
+        if self.lm is not None and self.beam is None:
+            raise ValueError("lm=MANIFEST weighs the prefixes of a beam: give beam=16, say.")
+        window, overlap = self.window, self.overlap
+        if overlap is not None and (window is None or overlap >= window):
+            raise ValueError(f"overlap={overlap} needs a longer window=SECONDS, found {window}.")
+
+
+def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
+    language_model = _language_model(job, shape)
+    said = _said(job, shape)
+    recordings, counts = list(said), []
+    start, seconds, faults = time.perf_counter(), 0.0, []
+    with _output(job.out) as out:
+        for group in _groups(_with_bar(recordings), shape, job.batch, faults):
+            every = scores_of(model, [heard.features for heard in group], job)
+            for heard, scores in zip(group, every, strict=True):
+                labels = _decode(scores, job, language_model)
+                for line in _written(job, heard, labels, scores, shape, model.subsampling):
+                    print(line, file=out, flush=True)
+                seconds += heard.seconds
+                if (reference := said[heard.name]) is not None:
+                    counts.append(confusions([reference], [labels], len(shape.labels)))
+    if len(faults) == len(recordings) == 1:
+        raise ValueError(faults[0])
+    took = time.perf_counter() - start
+    _say(f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s")
+    rates = {}
+    if counts:
+        every = error_rates(sum(counts[1:], counts[0]))
+        names = {"errors": f"{shape.unit}_error_rate"}
+        rates = {names.get(name, name): round(rate.item(), 4) for name, rate in every.items()}
+        each = ", ".join(f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
+        _say(f"% of {shape.kind}: {each}")
+    for fault in faults:
+        _say(f"skipped  {fault}")
+    if faults:
+        raise ValueError(f"{len(faults)} of {len(recordings)} recordings could not be read.")
+    return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
+
+
+def _said(job: Transcribe, shape: SpeechShape) -> dict[str, list[int] | None]:
+    """The recordings, and what is said in them where the audio is a manifest."""
+    path = Path(job.audio)
+    if path.suffix == MANIFEST:
+        return {str(u.audio): shape.encode(u.units) for u in _manifest(path, shape, "audio")}
+    names = ["-"] if job.audio == "-" else [str(recording) for recording in recordings_in(path)]
+    return dict.fromkeys(names)
+
+
+def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance]:
+    for line in read_manifest(path, shape.kind):
+        if not isinstance(line, Utterance):
+            raise ValueError(f"{option}: {line}")
+        yield line
+
+
+def _groups(
+    recordings: Iterable[str], shape: SpeechShape, batch: int, faults: list[str]
+) -> Iterator[list[Heard]]:
+    """Recordings, so many at a time. What cannot be read is added to `faults`."""
+    group: list[Heard] = []
+    for recording in recordings:
+        try:
+            group.append(_read(recording, shape))
+        except (ValueError, OSError) as error:
+            faults.append(str(error))
+        if len(group) == batch:
+            yield group
+            group = []
+    if group:
+        yield group
+
+
+def _read(recording: str, shape: SpeechShape) -> Heard:
+    if recording == "-":
+        waveform = from_standard_input(shape.sample_rate)
+    else:
+        waveform = read_audio(Path(recording), shape.sample_rate)
+    features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
+    if len(features) == 0:
+        raise ValueError(f"{recording} lasts less than 25 ms: it has not a single frame.")
+    return Heard(recording, len(waveform) / shape.sample_rate, features)
+
+
+@torch.inference_mode()
+def scores_of(model: SpeechEncoder, features: Sequence[Tensor], job: Transcribe) -> list[Tensor]:
+    """Scores [t, p] of recordings of any length.
+
+    A causal model hears a long one through. One that sees everything sees windows, as long as the
+    longest utterance it was trained on if nothing else is asked for; of two that overlap each
+    gives its half of what they share.
+    """
+    seconds = job.window or int(model.longest) * SHIFT_MS / 1000
+    shared = min(2.0, seconds / 4) if job.overlap is None else job.overlap
+    longest = seconds * 1000 / SHIFT_MS
+    parts: list[list[Tensor]] = [[] for _ in features]
+    windows: list[tuple[int, Window]] = []
+    for i, frames in enumerate(features):
+        if model.stack.causal and len(frames) > longest:
+            parts[i].append(_heard_through(model, frames))
+            continue
+        found = windows_of(len(frames), seconds, shared, model.subsampling)
+        windows += [(i, window) for window in found]
+    for first in range(0, len(windows), job.batch):
+        some = windows[first : first + job.batch]
+        lengths = torch.tensor([window.end - window.start for _, window in some])
+        batch = torch.zeros(len(some), int(lengths.max()), features[0].shape[1])
+        for row, (i, window) in zip(batch, some, strict=True):
+            row[: window.end - window.start] = features[i][window.start : window.end]
+        outputs, _ = model(batch.to(model.device), lengths.to(model.device))
+        for row, (i, window) in zip(outputs, some, strict=True):
+            parts[i].append(row[window.kept])
+    return [torch.cat(part) for part in parts]
+
+
+def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int) -> list[Window]:
+    """Windows that cover a recording; what is kept of their scores is the scores of all of it."""
+    grid = 1000 / SHIFT_MS / subsampling  # outputs a second: windows begin where outputs do
+    size = max(2, round(seconds * grid))
+    shared = min(round(overlap * grid), size - 1)
+    total = -(-num_frames // subsampling)
+    starts = [0]
+    while starts[-1] + size < total:
+        starts.append(min(starts[-1] + size - shared, total - size))
+    edges = [0, *((a + size + b) // 2 for a, b in pairwise(starts)), total]
+    return [
+        Window(
+            start * subsampling,
+            min((start + size) * subsampling, num_frames),
+            slice(begin - start, end - start),
+        )
+        for start, begin, end in zip(starts, edges[:-1], edges[1:], strict=True)
+    ]
+
+
+def _heard_through(model: SpeechEncoder, features: Tensor) -> Tensor:
+    state, scores, piece = model.init_state(), [], 1000
+    for start in range(0, len(features), piece):
+        last = start + piece >= len(features)
+        frames = features[None, start : start + piece].to(model.device)
+        part, state = model.stream(frames, state, last=last)
+        scores.append(part[0])
+    return torch.cat(scores)
+
+
+def _decode(scores: Tensor, job: Transcribe, language_model: NGram | None) -> list[int]:
+    if job.beam is None:
+        return greedy(scores[None], torch.tensor([len(scores)]))[0]
+    return beam_search(
+        scores.cpu(), beam=job.beam, language_model=language_model,
+        weight=job.lm_weight, bonus=job.lm_bonus if language_model else 0.0,
+    )  # fmt: skip
+
+
+def _written(
+    job: Transcribe,
+    heard: Heard,
+    labels: list[int],
+    scores: Tensor,
+    shape: SpeechShape,
+    subsampling: int,
+) -> list[str]:
+    """A recording's transcript: a line of phones, a line a phone, or an object."""
+    text = shape.decode(labels)
+    if job.format == "phones":
+        return [text if heard.name == "-" else f"{heard.name}\t{text}"]
+    rate = shape.sample_rate
+    frame = shift_samples(rate) / rate * subsampling
+    spans: list[dict[str, Any]] = [
+        {
+            "label": shape.labels[span.label - 1],
+            "start": round(span.start * frame, 3),
+            "duration": round((span.end - span.start) * frame, 3),
+            "probability": round(span.probability, 3),
+        }
+        for span in align(scores, labels)
+    ]
+    if job.format == "json":
+        about = {"audio": heard.name, "duration": round(heard.seconds, 3)}
+        return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
+    # The id in a CTM has no spaces, nor has a label.
+    inside = Path(job.audio).is_dir()
+    name = Path(heard.name).relative_to(job.audio) if inside else Path(Path(heard.name).name)
+    utterance = str(name.with_suffix("")).replace(" ", "_")
+    return [
+        f"{utterance} 1 {span['start']:.3f} {span['duration']:.3f} "
+        f"{'<space>' if span['label'] == ' ' else span['label']} {span['probability']:.3f}"
+        for span in spans
+    ]
+
+
+def _stream(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
+    """Print what is heard as it is heard, then how long that took."""
+    audio = job.audio
+    if audio != "-":
+        found = recordings_in(Path(audio))
+        if len(found) > 1:
+            raise ValueError(f"stream=true hears one recording; {audio} holds several.")
+        audio = str(found[0])
+    listener = Listener(model, shape)
+    resampler, busy, heard, rate = None, 0.0, 0, shape.sample_rate
+    separator = " " if shape.kind == "phones" else ""
+
+    def told(labels: list[int]) -> None:
+        if labels:
+            print(shape.decode(labels), end=separator, flush=True)
+
+    for samples, rate in pieces(audio, job.piece, shape.sample_rate):
+        start = time.perf_counter()
+        resampler = resampler or Resampler(rate, shape.sample_rate)
+        told(listener.hear(resampler(torch.from_numpy(samples.mean(axis=1)))))
+        busy, heard = busy + time.perf_counter() - start, heard + len(samples)
+    if resampler is None:
+        raise ValueError(f"{audio} holds no audio: it has no samples.")
+    start = time.perf_counter()
+    told(listener.hear(resampler(torch.zeros(0), last=True), last=True))
+    busy += time.perf_counter() - start
+    print(flush=True)
+    seconds = heard / rate
+    _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
+    return Outcome(None, {"real_time_factor": round(busy / seconds, 4)})
+
+
+def _language_model(job: Transcribe, shape: SpeechShape) -> NGram | None:
+    if job.lm is None:
+        return None
+    sequences = [shape.encode(u.units) for u in _manifest(Path(job.lm), shape, "lm")]
+    return NGram(sequences, len(shape.labels), order=job.lm_order)
+
+
+@contextmanager
+def _output(path: str | None) -> Iterator[TextIO]:
+    """Standard output, or a new file."""
+    if path is None:
+        yield sys.stdout
+        return
+    try:
+        with Path(path).open("x", encoding="utf-8") as file:
+            yield file
+    except FileExistsError as error:
+        raise ValueError(f"out={path} exists already. Choose another name.") from error
+
+
+def _with_bar(recordings: list[str]) -> Iterable[str]:
+    console = Console(stderr=True)
+    hidden = not console.is_terminal or len(recordings) == 1
+    return track(recordings, "transcribing", console=console, transient=True, disable=hidden)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)

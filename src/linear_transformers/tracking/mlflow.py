@@ -1,0 +1,70 @@
+"""MLflow: one database for all runs, beside them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning.pytorch.loggers import MLFlowLogger
+from PIL import Image
+
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.runs.folder import shown
+from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
+
+
+class MLflowTracker(MLFlowLogger, Tracker):
+    """runs/mlflow.db and runs/mlflow/, or a server.
+
+    Args:
+        description: What to show.
+        experiment: The name of MLflow's experiment.
+        uri: Of a tracking server; None is the database beside the runs.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        *,
+        experiment: str = "linear-transformers",
+        uri: str | None = None,
+    ):
+        database = description.runs.resolve() / "mlflow.db"
+        self.kept = KeptId(description.folder, "mlflow")
+        super().__init__(
+            experiment_name=experiment,
+            run_name=description.name,
+            tracking_uri=uri or f"sqlite:///{database}",
+            artifact_location=None if uri else (database.parent / "mlflow").as_uri(),
+            tags={
+                "job_type": description.job_type,
+                "group": description.group,
+                **dict.fromkeys(description.tags, "true"),
+            },
+            run_id=self.kept.get(),
+        )
+        self.uri = uri
+        self.database = database
+        self.description = description
+
+    def start(self) -> str:
+        self.experiment.update_run(self.run_id, status="RUNNING")  # again, where it is continued
+        if self.kept.get() is None:
+            self.kept.keep(str(self.run_id))
+            self.log_hyperparams(self.description.config)
+        where = self.uri or f"sqlite:///{shown(self.database)}"
+        return f"watch    uv run mlflow ui --backend-store-uri {where}"
+
+    def log_picture(self, name: str, path: Path, step: int) -> None:
+        if path.suffix == ".png":
+            with Image.open(path) as image:
+                self.experiment.log_image(self.run_id, image, key=name, step=step)
+        else:
+            self.experiment.log_artifact(self.run_id, str(path), name)
+
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        self.experiment.log_artifact(self.run_id, str(path), name)
+
+    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
+        self.experiment.log_text(self.run_id, markdown(rows) + "\n", f"{name}.md")
+
+    def finish(self, *, failed: bool) -> None:
+        self.finalize("failed" if failed else "success")

@@ -1,0 +1,43 @@
+"""TensorBoard: event files in the run's folder."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import soundfile
+from lightning.pytorch.loggers import TensorBoardLogger
+from PIL import Image
+
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.runs.folder import shown
+from linear_transformers.tracking.base import Description, Row, Tracker
+
+
+class TensorBoardTracker(TensorBoardLogger, Tracker):  # pyright: ignore
+    """runs/<run_id>/tensorboard/; a continued run appends an event file."""
+
+    def __init__(self, description: Description):
+        super().__init__(
+            str(description.folder), name="tensorboard", version="", default_hp_metric=False
+        )
+        self.description = description
+
+    def start(self) -> str:
+        self.log_hyperparams(self.description.config)
+        return f"watch    uv run tensorboard --logdir {shown(self.description.runs)}"
+
+    def log_picture(self, name: str, path: Path, step: int) -> None:
+        if path.suffix == ".png":  # TensorBoard takes no GIF
+            with Image.open(path) as image:
+                pixels = np.asarray(image.convert("RGB"))
+            self.experiment.add_image(name, pixels, step, dataformats="HWC")
+
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        samples, rate = soundfile.read(path, dtype="float32")
+        self.experiment.add_audio(name, samples, step, sample_rate=rate)
+
+    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
+        self.experiment.add_text(name, markdown(rows), step)
+
+    def finish(self, *, failed: bool) -> None:
+        self.experiment.close()

@@ -1,0 +1,195 @@
+"""Weights & Biases: online where that is possible, else offline, without ever holding up a run."""
+
+import shutil
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from lightning.pytorch.utilities import rank_zero_only
+
+from linear_transformers.config.messages import first_line
+from linear_transformers.runs.folder import shown
+from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
+
+MODES = ("auto", "online", "offline")
+STEP = "trainer/global_step"
+DISABLED = "WANDB_MODE=disabled"
+
+
+class WandbTracker(Tracker):
+    """One W&B run for each run of ours, of an id that the run's folder keeps.
+
+    Args:
+        description: What to show.
+        project: W&B's project; None is that of WANDB_PROJECT, else `linear-transformers`.
+        entity: The user or team; None is W&B's default.
+        mode: `auto` is online where there are a key and a server, else offline; it asks
+            nothing. `online` insists, `offline` does not try. WANDB_MODE, if set, rules `auto`.
+        log_model: Whether checkpoints are kept as artifacts, `best` and `latest`.
+        init_timeout: Seconds to wait for the server before going on offline.
+        finish_timeout: Seconds to wait at the end for what is not uploaded yet. It stays in
+            the run's folder, and `wandb sync` uploads it later.
+
+    Raises:
+        ValueError: An unknown mode.
+    """
+
+    def __init__(
+        self,
+        description: Description,
+        *,
+        project: str | None = None,
+        entity: str | None = None,
+        mode: str = "auto",
+        log_model: bool = False,
+        init_timeout: float = 8.0,
+        finish_timeout: float = 60.0,
+    ):
+        super().__init__()
+        if mode not in MODES:
+            raise ValueError(f"logger.wandb.mode={mode} is unknown. Choose one of {list(MODES)}.")
+        self.description = description
+        self.project = project
+        self.entity = entity
+        self.mode = mode
+        self.log_model = log_model
+        self.init_timeout = init_timeout
+        self.finish_timeout = finish_timeout
+        self.kept = KeptId(description.folder, "wandb")
+        self.run: Any = None
+
+    @property
+    def name(self) -> str | None:
+        return self.project
+
+    @property
+    def version(self) -> str | None:
+        return self.kept.get()
+
+    def start(self) -> str:
+        if self.kept.get() is None:
+            self.kept.keep(uuid4().hex[:12])
+        obstacle = self._obstacle() or self._go_online()
+        if obstacle and self.mode == "online":
+            raise ValueError(
+                f"logger.wandb.mode=online was asked for, but W&B cannot be used: {obstacle}. "
+                "Mend that (`uv run wandb login`), or use logger.wandb.mode=offline."
+            )
+        if obstacle:
+            off = obstacle == DISABLED
+            self.run = self._init("disabled" if off else "offline")
+        self.run.define_metric(STEP)
+        self.run.define_metric("*", step_metric=STEP)
+        for figure in self.description.figures:  # the best of what rises and falls
+            self.run.define_metric(f"val/{figure.name}", step_metric=STEP, summary=figure.best)
+        return self._where(obstacle)
+
+    @rank_zero_only
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        self.run.log(metrics if step is None else {**metrics, STEP: step})
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
+        """The run was opened with its configuration."""
+
+    def log_picture(self, name: str, path: Path, step: int) -> None:
+        import wandb
+
+        moving = path.suffix == ".gif"
+        picture = wandb.Video(str(path), format="gif") if moving else wandb.Image(str(path))
+        self.log_metrics({name: picture}, step)
+
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        import wandb
+
+        self.log_metrics({name: wandb.Audio(str(path), caption=caption)}, step)
+
+    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
+        import wandb
+
+        columns: list[Any] = list(rows[0])
+        table = wandb.Table(columns=columns)
+        for row in rows:
+            table.add_data(*(row[column] for column in columns))
+        self.log_metrics({name: table}, step)
+
+    def log_checkpoints(self, best: Path, last: Path) -> None:
+        import wandb
+
+        if not self.log_model:
+            return
+        # W&B calls the artifact that came last `latest`.
+        for path, alias in ((best, "best"), (last, "latest")):
+            artifact = wandb.Artifact(f"model-{self.version}", type="model")
+            artifact.add_file(str(path), name="model.ckpt")
+            self.run.log_artifact(artifact, aliases=[alias])
+
+    def finish(self, *, failed: bool) -> None:
+        if self.run is not None:
+            self.run.finish(exit_code=int(failed))
+            self.run = None
+
+    def _obstacle(self) -> str:
+        """Why the run cannot be online, as far as can be known without trying; else empty."""
+        import wandb
+
+        # Its many lines would drown ours; `_where` says what matters.
+        settings = wandb.setup(settings=wandb.Settings(silent=True)).settings
+        if self.mode == "offline":
+            return "as asked"
+        if self.mode == "auto" and settings.mode in ("offline", "disabled"):
+            return f"WANDB_MODE={settings.mode}"
+        try:
+            found = wandb.login(prompt=False, verify=False)  # `init` finds out, in time
+        except wandb.Error as error:
+            return first_line(error)
+        return "" if found else "no API key"
+
+    def _go_online(self) -> str:
+        """Open the run on the server. Returns the reason if that fails."""
+        import wandb
+
+        folder = self.description.folder / "wandb"
+        before = set(folder.glob("*"))
+        try:
+            self.run = self._init("online")
+        except (wandb.Error, TimeoutError) as error:
+            wandb.teardown(exit_code=0)  # or its service would go on holding the run's id
+            for path in set(folder.glob(f"run-*-{self.version}")) - before:
+                shutil.rmtree(path)  # an attempt that never became a run
+            late = any(words in str(error).lower() for words in ("timed out", "deadline"))
+            return "no answer from the server" if late else first_line(error)
+        return ""
+
+    def _init(self, mode: str) -> Any:
+        import wandb
+
+        about = self.description
+        return wandb.init(
+            dir=str(about.folder),
+            id=self.version,
+            resume="allow",
+            name=about.name,
+            project=self.project or wandb.setup().settings.project or "linear-transformers",
+            entity=self.entity,
+            group=about.group,
+            job_type=about.job_type,
+            tags=list(about.tags),
+            config=about.config,
+            mode=mode,  # pyright: ignore[reportArgumentType]
+            settings=wandb.Settings(
+                silent=True, init_timeout=self.init_timeout, finish_timeout=self.finish_timeout
+            ),
+        )
+
+    def _where(self, obstacle: str) -> str:
+        if not obstacle:
+            return f"watch    {self.run.url}"
+        if obstacle == DISABLED:
+            return f"watch    W&B is off: {obstacle}"
+        folder = shown(self.description.folder / "wandb")
+        return (
+            f"watch    uv run wandb leet {folder}   (W&B is offline: {obstacle}; "
+            f"upload with: uv run wandb sync {folder}/offline-run-*)"
+        )

@@ -1,0 +1,34 @@
+"""Checkpoint files that are whole or absent."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric.plugins.io import TorchCheckpointIO
+
+from linear_transformers.files import replacing
+from linear_transformers.runs.checkpoint import read_checkpoint
+
+
+class WholeCheckpoints(TorchCheckpointIO):
+    """Writes beside the target and renames, so that the previous checkpoint always loads."""
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
+    ) -> None:
+        path = Path(path)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as partial:
+                torch.save(checkpoint, partial)
+        except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
+            raise ValueError(
+                f"The checkpoint {path} could not be written ({error}). An earlier one, if "
+                "there is one, is as it was. Make room, or choose another paths.runs=DIR."
+            ) from error
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        # To the CPU: Lightning moves what it restores, and not all copies to the first GPU.
+        return read_checkpoint(Path(path), map_location=map_location or "cpu")

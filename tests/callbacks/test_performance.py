@@ -1,0 +1,83 @@
+"""What a run measures of itself, and when it stops itself."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from linear_transformers.callbacks import performance as measure
+from linear_transformers.data import ImageShape, SpeechShape
+from linear_transformers.models import BiLstm, SpeechEncoder
+from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.tasks import SpeechRecognition
+from linear_transformers.tasks.loading import build_task
+from tests.conftest import TINY, TRANSFORMERS, configured
+from tests.programs import QUICK, complaint, figures, run
+
+
+@pytest.mark.parametrize("accumulated", [1, 3])
+def test_tokens_a_second_count_every_batch_and_all_the_time(tmp_path, monkeypatch, accumulated):
+    """Each look at the clock is a second after the last one: once a figure, once a restart."""
+    seconds = iter(range(1_000_000))
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(seconds))
+    run(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.limit_train_batches=12",
+        "trainer.log_every_n_steps=2", f"trainer.accumulate_grad_batches={accumulated}",
+    )  # fmt: skip
+    found = figures(tmp_path / "a", "perf/tokens_per_second")
+    per_figure = 2 * accumulated * 32 * 64
+    assert found == [per_figure] * (6 // accumulated)
+    norms = figures(tmp_path / "a", "train/gradient_norm")
+    assert len(norms) == len(found)
+    assert min(norms) > 0
+
+
+def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
+    message = complaint(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "optimizer=adamw",
+        "optimizer.lr=1e30", "scheduler=constant", "trainer.max_epochs=5",
+        "trainer.limit_train_batches=3",
+    )  # fmt: skip
+    assert "not a finite number" in message
+    assert "debug=anomaly" in message
+    for path in (tmp_path / "a/checkpoints").iterdir():
+        weights = read_checkpoint(path)["state_dict"].values()
+        assert all(weight.isfinite().all() for weight in weights)
+
+
+@pytest.mark.parametrize(("attention", "growth"), [("linear", 1.0), ("softmax", 2.0)])
+def test_a_models_arithmetic_is_counted(attention, growth):
+    """Six operations a weight and token, and what attention adds to that."""
+    cfg = configured(*TINY, f"model={attention}", "model.activation_checkpointing=true")
+    attending = []
+    for height in (16, 32):
+        task = build_task(cfg.task, cfg.model, ImageShape(height, 16, 1, 17))
+        products = [m for m in task.model.modules() if isinstance(m, torch.nn.Linear)]
+        dense = 6 * sum(m.weight.numel() for m in products)
+        attending.append(measure.training_flops_per_token(task) - dense)
+    assert attending[0] > 0
+    assert attending[1] / attending[0] == pytest.approx(growth, rel=0.02)
+
+
+@pytest.mark.parametrize("name", TRANSFORMERS)
+def test_every_models_arithmetic_can_be_counted_without_computing(name):
+    job = configured(*TINY, f"model={name}")
+    task = build_task(job.task, job.model, ImageShape(8, 8, 1, 17))
+    assert measure.training_flops_per_token(task) > 0
+
+
+def test_peak_memory_is_in_bytes():
+    assert 50e6 < measure.peak_memory(torch.device("cpu")) < 1e12
+
+
+def test_an_lstms_arithmetic_is_counted():
+    """Each way and layer, four gates of what comes and what is remembered; six operations each."""
+    task = SpeechRecognition(
+        SpeechShape(4, 16000, "phones", ("A", "B", "C")),
+        partial(BiLstm, num_layers=2, hidden_dim=16), encoder=SpeechEncoder,
+    )  # fmt: skip
+    lstm = 2 * 4 * 16 * (16 + 16) + 2 * 4 * 16 * (32 + 16)
+    outside = sum(m.weight.numel() for m in task.model.modules() if isinstance(m, torch.nn.Linear))
+    # An output for four frames; convolutions come on top.
+    counted = measure.training_flops_per_token(task)
+    assert counted > 0.95 * 6 * (lstm + outside) / 4

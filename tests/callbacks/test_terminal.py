@@ -1,0 +1,56 @@
+"""What a user sees: the bar, the plain lines, the README's example."""
+
+import io
+import re
+from types import SimpleNamespace
+
+import torch
+from rich.console import Console
+
+from linear_transformers.callbacks.progress import Progress
+from linear_transformers.tasks.base import Figure
+from linear_transformers.training.module import Training
+from tests.conftest import PROJECT
+from tests.programs import QUICK, run
+
+
+def trainer(step: int) -> SimpleNamespace:
+    module = object.__new__(Training)
+    object.__setattr__(module, "task", SimpleNamespace(figure=Figure("bits_per_dim", "bits/dim")))
+    figures = {"train/bits_per_dim": torch.tensor(2.31), "val/bits_per_dim": torch.tensor(2.2)}
+    return SimpleNamespace(
+        is_global_zero=True, estimated_stepping_batches=40, current_epoch=2, global_step=step,
+        log_every_n_steps=10, sanity_checking=False,
+        callback_metrics=figures, lightning_module=module,
+    )  # fmt: skip
+
+
+def test_the_bar_shows_epoch_steps_bits_and_time_left():
+    progress = Progress()
+    progress.console = Console(file=io.StringIO(), force_terminal=True, width=120)
+    progress.on_train_start(trainer(0), None)
+    for step in (10, 20):
+        progress.on_train_batch_end(trainer(step), None, None, None, step)
+    assert progress.bar is not None
+    progress.bar.refresh()
+    progress.on_train_end(trainer(20), None)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", progress.console.file.getvalue())
+    assert "epoch 2" in shown
+    assert "step 20/40" in shown
+    assert "train 2.310  val 2.200  bits/dim" in shown
+    assert "left" in shown
+
+
+def test_without_a_terminal_each_validation_is_a_plain_line(tmp_path):
+    printed = run("train", *QUICK, f"paths.runs={tmp_path}", "trainer.max_epochs=2")
+    lines = [line for line in printed.splitlines() if line.startswith("epoch")]
+    pattern = r"epoch \d  step \d/2  train \d\.\d{3}  val \d\.\d{3}  bits/dim  0:00:\d\d"
+    assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
+    assert "\x1b" not in printed
+
+
+def test_the_readmes_example_runs():
+    (example,) = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+    namespace: dict = {}
+    exec(example, namespace)
+    assert namespace["output"].shape == (2, 8, 32)

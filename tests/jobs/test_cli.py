@@ -1,0 +1,175 @@
+"""What a user reads: help at once, and one line for whatever can be mended."""
+
+import subprocess
+import sys
+from urllib.error import URLError
+
+import pytest
+
+import sample
+import train
+from tests.conftest import CONF, PROJECT
+
+
+@pytest.fixture
+def complaint(monkeypatch, tmp_path):
+    """The one line that a command ends with, given that it fails and leaves nothing behind."""
+
+    def of(program, *arguments: str) -> str:
+        argv = [program.__file__, f"paths.runs={tmp_path}/runs", *arguments]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as stopped:
+            program.main()
+        message = str(stopped.value)
+        assert message.startswith("error: ")
+        assert "\n" not in message
+        assert not list(tmp_path.glob("runs/*"))
+        return message
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("model=linaer", ("model=linaer", "Did you mean linear?")),
+        ("data=wikitext", ("data=wikitext", "digits, espeak, librispeech, manifest, mnist")),
+        ("modl=linear", ("modl", "Did you mean model?")),
+        ("sed=1", ("sed", "Did you mean seed?")),
+        ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),
+        ("trainer.max_epoch=3", ("trainer.max_epoch", "Did you mean max_epochs?")),
+        ("experimnt=x", ("experimnt", "Did you mean experiment?")),
+        ("experiment=paper/mnst", ("paper/mnst", "Did you mean paper/mnist?")),
+        ("model/featuremap=elu", ("Did you mean model/feature_map?",)),
+        ("optimzer.lr=1", ("optimzer is not", "Did you mean optimizer?")),
+        ("callbacks.bset.monitor=x", ("callbacks.bset is not", "Did you mean best?")),
+        ("task.distribution.num_component=3", ("Did you mean num_components?",)),
+        ("scheduler.warmpu=0.1", ("Did you mean warmup?",)),
+        ("data.batchsize=3", ("Did you mean batch_size?",)),
+        ("paths.run=x", ("Did you mean runs?",)),
+        ("logger=wandbb", ("logger=wandbb", "Did you mean wandb?")),
+        ("+callbacks.foo=3", ("callbacks.foo names no class",)),
+        ("+logger.foo.x=1", ("logger.foo names no class",)),
+        ("~model", ("model has no value",)),
+        ("~model/feature_map", ("model.attention.feature_map has no value",)),
+        ("just_a_word", ("'just_a_word' is not KEY=VALUE",)),
+        ("seed=-1", ("seed=-1", "at least 0")),
+        ("matmul_precision=low", ("matmul_precision='low'", "highest")),
+        ("optimizer.lr=-1", ("optimizer", "-1")),
+        ("model.dropout=2", ("dropout", "2.0")),
+        ("model.model_dim=0", ("model_dim=0", "at least 1")),
+        ("model.feedforward_dim=0", ("feedforward_dim=0", "at least 1")),
+        ("model.attention.eps=-1", ("eps=-1", "negative")),
+        ("trainer=gpu", ("Trainer", "gpu")),
+        ("trainer.accelerator=abacus", ("trainer", "abacus")),
+        ("trainer.precision=half", ("trainer.precision='half'", "bf16-mixed")),
+        ("trainer.limit_val_batches=few", ("trainer.limit_val_batches", "'few'")),
+        ("trainer.limit_test_batches=0", ("limit_test_batches=0", "test=false")),
+        ("data.batch_size=5000", ("1437 training images", "data.batch_size=1437")),
+        ("data.num_train=0", ("num_train=0",)),
+        ("+model.layers=3", ("model.layers", "num_layers")),
+        ("model.num_layers=many", ("model.num_layers='many'", "integer")),
+        ("seed=x", ("seed='x'", "integer")),
+        ("optimizer.lr=fast", ("optimizer.lr='fast'", "number")),
+        ("tags=x", ("tags",)),
+        ("data=arrays", ("data.path has no value",)),
+        ("model._target_=os.system", ("os.system", "may not be named")),
+        ("model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
+        ("model.norm=both", ("norm=both", "post", "pre")),
+        ("model.attention.kernel=fast", ("kernel=fast", "chunkwise", "triton")),
+        ("model.attention.kernel=cuda", ("kernel=cuda", "kernel=auto")),
+        ("data.batch_size=0", ("batch_size=0",)),
+        ("run_id=../x", ("run_id=../x", "plain name")),
+        ("ckpt_path=nowhere", ("nowhere", "neither a run nor a checkpoint")),
+        ("model=../../secret", ("secret",)),
+        ("model.max_length=3", ("model.max_length", "set by the program")),
+        ("trainer.logger=false", ("trainer.logger", "set by the program")),
+        ("scheduler.total_steps=4", ("scheduler", "total_steps")),
+        ("scheduler.warmup=2", ("warmup=2", "fractions")),
+        ("model.attention.eps=nan", ("model.attention.eps=nan", "finite")),
+        ("proposed.transformer.layers=3", ("proposed.transformer.layers", "num_layers")),
+        (
+            "model.attention._target_=linear_transformers.data.Digits",
+            ("makes no CausalAttention", "Digits"),
+        ),
+        ("model._target_=linear_transformers.models.Nothing", ("there is no such class",)),
+        ("model._target_=linear_transformers.runs.folder.Path", ("there is no such class",)),
+    ],
+)
+def test_a_wrong_argument_gets_one_line(complaint, argument, words):
+    message = complaint(train, argument)
+    assert all(word in message for word in words), message
+
+
+def test_a_feature_map_for_a_model_that_has_none_is_refused(complaint):
+    message = complaint(train, "model=softmax", "model/feature_map=relu")
+    assert "model/feature_map is not part of this configuration" in message
+
+
+def test_a_missing_data_set_is_named_and_leaves_the_runs_name_free(
+    complaint, tmp_path, monkeypatch
+):
+    def no_network(*args, **kwargs):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", no_network)
+    message = complaint(train, "data=mnist", f"data.root={tmp_path}/empty", "run_id=mine")
+    assert "MNIST" in message
+    assert "data.root=DIR" in message
+
+
+def test_testing_without_a_checkpoint_is_refused(complaint):
+    assert "ckpt_path=RUN_OR_FILE" in complaint(train, "train=false")
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("n=1", ("ckpt has no value", "ckpt=")),
+        ("ckpt=nowhere", ("nowhere", "neither a run nor a checkpoint")),
+        ("ckpt=README.md", ("README.md", "not a checkpoint")),
+        ("nn=1", ("nn", "Did you mean n?")),
+    ],
+)
+def test_a_wrong_argument_of_sample_gets_one_line(complaint, argument, words, monkeypatch):
+    monkeypatch.chdir(PROJECT)
+    given = () if argument.startswith(("ckpt", "n=1")) else ("ckpt=README.md",)
+    message = complaint(sample, *given, argument)
+    assert all(word in message for word in words), message
+
+
+def test_a_run_directory_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setattr(sys, "argv", [train.__file__, f"paths.runs={tmp_path}/file/runs"])
+    with pytest.raises(SystemExit, match=r"cannot be written .*paths\.runs=DIR"):
+        train.main()
+
+
+def test_a_traceback_is_shown_when_asked_for(tmp_path):
+    outcome = subprocess.run(
+        [sys.executable, "train.py", "model=linaer"],
+        cwd=PROJECT, env={"HYDRA_FULL_ERROR": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert outcome.returncode == 1
+    assert "Traceback" in outcome.stderr
+
+
+@pytest.mark.parametrize("program", ["train.py", "sample.py"])
+def test_help_loads_no_torch_and_lists_the_choices(program):
+    code = (
+        f"import sys, runpy; sys.argv = ['{program}', '--help'];"
+        f"runpy.run_path('{program}', run_name='__main__');"
+        "print('torch' in sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    *help_lines, loaded = outcome.stdout.splitlines()
+    assert loaded == "False"
+    assert any(f"uv run {program}" in line for line in help_lines[:4])
+    if program == "train.py":
+        choices = {line.split()[0]: line for line in help_lines if line.startswith("  ")}
+        for group in ("model", "model/feature_map", "data", "optimizer", "trainer"):
+            for path in (CONF / group).glob("*.yaml"):
+                assert path.stem in choices[group]
+        assert "paper/mnist" in choices["experiment"]

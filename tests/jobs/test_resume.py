@@ -1,0 +1,206 @@
+"""A run that was stopped goes on as if it had not been."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.training.module import Training
+from tests.programs import QUICK, complaint, figures, run
+
+TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run of two epochs, not interrupted."""
+    runs = tmp_path_factory.mktemp("whole")
+    run("train", *TWO_STEPS, f"paths.runs={runs}", "run_id=whole", "trainer.max_epochs=2")
+    return runs / "whole"
+
+
+@pytest.fixture
+def half(tmp_path):
+    """The same run, stopped after its first epoch."""
+    run("train", *TWO_STEPS, f"paths.runs={tmp_path}", "run_id=half", "trainer.max_epochs=1")
+    return tmp_path / "half"
+
+
+def continued(half, *arguments: str) -> None:
+    run(
+        "train", *TWO_STEPS, f"paths.runs={half.parent}", "run_id=half", "ckpt_path=half",
+        "trainer.max_epochs=2", *arguments,
+    )  # fmt: skip
+
+
+def test_a_resumed_run_ends_with_the_same_weights_to_the_bit(whole, half):
+    continued(half)
+    expected = read_checkpoint(whole / "checkpoints/last.ckpt")
+    ours = read_checkpoint(half / "checkpoints/last.ckpt")
+    assert ours["global_step"] == expected["global_step"] == 4
+    for name, value in expected["state_dict"].items():
+        assert torch.equal(ours["state_dict"][name], value), name
+    assert figures(half, "train/bits_per_dim") == figures(whole, "train/bits_per_dim")
+
+
+SPEECH = (
+    "data=espeak", "data.num_train=24", "data.num_val=3", "data.num_test=3",
+    "data.batch_frames=900", "data.speeds=[0.9,1.1]", "trainer=cpu", "logger=none", "test=false",
+    "trainer.max_epochs=2", "trainer.log_every_n_steps=1", "scheduler=constant",
+    "model.num_layers=1", "model.num_heads=2", "model.model_dim=16",
+)  # fmt: skip
+IMAGES = (
+    *TWO_STEPS, "trainer.max_epochs=2", "trainer.limit_train_batches=6", "test=false",
+    "trainer.accumulate_grad_batches=2", "data.batch_size=8",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "last"),
+    [(IMAGES, 10), (SPEECH, 17)],
+    ids=["images", "speech"],
+)
+def test_a_run_stopped_within_an_epoch_ends_with_the_same_weights(
+    tmp_path, monkeypatch, arguments, last
+):
+    """Images with accumulated gradients, speech in batches of like length at changing speeds."""
+    places = (f"paths.runs={tmp_path}/runs", f"paths.data={tmp_path}/data")
+    run("train", *arguments, *places, "run_id=whole")
+    step, batches = Training.training_step, iter(range(1, last + 1))
+
+    def stopping(self, *batch):
+        if next(batches) == last:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(self, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "training_step", stopping)
+        with pytest.raises(SystemExit) as stopped:
+            run("train", *arguments, *places, "run_id=part")
+    assert stopped.value.code == 143
+    whole, part = (tmp_path / f"runs/{name}/checkpoints/last.ckpt" for name in ("whole", "part"))
+    whole, stopped_at = read_checkpoint(whole), read_checkpoint(part)["global_step"]
+    assert stopped_at % (whole["global_step"] // 2), "not within an epoch"
+    run("train", *arguments, *places, "run_id=part", "ckpt_path=part")
+    part = read_checkpoint(part)
+    assert part["global_step"] == whole["global_step"]
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(part["state_dict"][name], value), name
+
+
+def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
+    whole = (*QUICK, "trainer.limit_train_batches=null", "scheduler=constant", "test=false")
+    places = (f"paths.runs={tmp_path}", "run_id=half")
+    run("train", *whole, *places, "trainer.max_epochs=1", "data.batch_size=200")
+    before = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
+    run("train", *whole, *places, "ckpt_path=half", "trainer.max_epochs=2", "data.batch_size=100")
+    after = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
+    assert after - before in (2 * before, 2 * before + 1)
+
+
+def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
+    """Rates of 10 make the second epoch worse than the first: best.ckpt must stay."""
+    moved = half.parent / "elsewhere" / "half"
+    shutil.copytree(half, moved)
+    shutil.rmtree(half)
+    best = (moved / "checkpoints/best.ckpt").read_bytes()
+    checkpoint = read_checkpoint(moved / "checkpoints/last.ckpt")
+    for group in checkpoint["optimizer_states"][0]["param_groups"]:
+        group["lr"] = 10.0
+    torch.save(checkpoint, moved / "checkpoints/last.ckpt")
+    continued(moved)
+    first, second = figures(moved, "val/bits_per_dim")
+    assert second > first
+    assert (moved / "checkpoints/best.ckpt").read_bytes() == best
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("model.num_layers=3", ("model.num_layers=2", "model.num_layers=3")),
+        ("model/feature_map=relu", ("model.attention.feature_map._target_", "Relu")),
+        ("task/distribution=categorical", ("task.distribution",)),
+    ],
+)
+def test_another_model_is_refused(whole, tmp_path, argument, words):
+    arguments = (*TWO_STEPS, f"paths.runs={tmp_path}", f"ckpt_path={whole}", argument)
+    message = complaint("train", *arguments)
+    assert all(word in message for word in words), message
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_new_option_does_not_orphan_earlier_runs(half):
+    """A checkpoint that does not know an option has its default."""
+    path = half / "checkpoints/last.ckpt"
+    checkpoint = read_checkpoint(path)
+    del checkpoint["config"]["model"]["activation"]
+    del checkpoint["config"]["task"]["distribution"]["min_log_scale"]
+    torch.save(checkpoint, path)
+    assert "activation=gelu" in complaint(
+        "train", *TWO_STEPS, f"paths.runs={half.parent}", f"ckpt_path={half}",
+        "model.activation=gelu",
+    )  # fmt: skip
+    continued(half)
+    assert read_checkpoint(path)["config"]["model"]["activation"] == "relu"
+
+
+def test_other_images_are_refused(whole, tmp_path):
+    np.savez(
+        tmp_path / "a.npz", **{f"x_{n}": np.ones((64, 6, 6), np.uint8) for n in ("train", "test")}
+    )
+    message = complaint(
+        "train", *TWO_STEPS, f"paths.runs={tmp_path}/runs", f"ckpt_path={whole}", "data=arrays",
+        f"data.path={tmp_path}/a.npz", "data.num_levels=17", "data.val_size=5",
+    )  # fmt: skip
+    assert "'height': 8" in message
+    assert "'height': 6" in message
+
+
+def test_the_pictures_of_the_first_part_are_kept(half):
+    before = {path: path.read_bytes() for path in half.rglob("*.png")}
+    assert before
+    continued(half)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(list(half.rglob("grid.png"))) == 2
+
+
+def test_memory_can_be_saved_after_the_fact(half):
+    continued(half, "model.activation_checkpointing=true")
+    assert read_checkpoint(half / "checkpoints/last.ckpt")["global_step"] == 4
+
+
+def test_a_single_checkpoint_can_be_tested_alone(whole, tmp_path):
+    arguments = (
+        *QUICK,
+        f"paths.runs={tmp_path}",
+        "run_id=test",
+        "train=false",
+        "scheduler=constant",
+    )
+    run("train", *arguments, "model.dropout=0.2", f"ckpt_path={whole}/checkpoints/best.ckpt")
+    (figure,) = figures(tmp_path / "test", "test/bits_per_dim")
+    assert figure > 0
+
+
+def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "hunter2")
+    checkpoint = read_checkpoint(whole / "checkpoints/best.ckpt")
+    checkpoint["config"]["tags"] = ["${oc.env:SECRET}"]
+    torch.save(checkpoint, tmp_path / "evil.ckpt")
+    message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
+    assert "interpolation" in message
+    assert "hunter2" not in json.dumps(message)
+
+
+def test_a_checkpoint_that_names_a_foreign_class_is_refused(whole, tmp_path):
+    checkpoint = read_checkpoint(whole / "checkpoints/best.ckpt")
+    checkpoint["config"]["model"]["attention"]["_target_"] = "os.system"
+    torch.save(checkpoint, tmp_path / "evil.ckpt")
+    message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
+    assert "os.system" in message
+    assert "evil.ckpt" in message

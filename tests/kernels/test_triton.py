@@ -1,0 +1,162 @@
+"""Triton's kernels against parallel: on a GPU where there is one, else in Triton's interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+
+import pytest
+import torch
+
+from linear_transformers import kernels
+from linear_transformers.feature_maps import Elu
+from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState, empty_state, step
+from tests.conftest import random_qkv
+from tests.kernels.comparing import DEVICE, EPS, errors, exactly, inputs, results
+
+pytest.importorskip("triton", reason="Triton is not for this system")
+
+from linear_transformers.kernels import triton_linear as triton_linear_module
+from linear_transformers.kernels.triton_linear import CHUNK, triton_linear
+from linear_transformers.kernels.triton_step import triton_step
+
+SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    ("t", "c", "m"),
+    [(1, 16, 16), (CHUNK, 5, 17), (CHUNK + 1, 32, 32), (3 * CHUNK - 1, 16, 8), (70, 70, 130)],
+)
+def test_it_reproduces_parallel(t, c, m, fused):
+    """At odd lengths and widths, from a state, with all gradients."""
+    given = inputs(t, c, m)
+    phi = Elu(c)
+    found = results(triton_linear, given, phi=phi if fused else phi.forward)
+    expected = results(parallel, exactly(given), phi=phi)
+    assert max(errors(found, expected)) < 2e-6
+
+
+@pytest.mark.parametrize("programs", [1, 8, 12])
+def test_segments_do_not_change_what_it_computes(monkeypatch, programs):
+    """One, two and three of them, for four heads; the last of three is shorter."""
+    monkeypatch.setattr(triton_linear_module, "PROGRAMS", programs)
+    given = inputs(4 * CHUNK + 3, 20, 16)
+    found = results(triton_linear, given, phi=Elu(20))
+    expected = results(parallel, exactly(given), phi=Elu(20))
+    assert max(errors(found, expected)) < 2e-6
+
+
+def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
+    given = inputs(40, 256, 200, b=1)
+    found = results(triton_linear, given, phi=Elu(256))
+    assert max(errors(found, results(parallel, exactly(given), phi=Elu(256)))) < 2e-6
+    with raises_one_line("kernel=triton", "256", "257", "kernel=auto"):
+        triton_linear(*inputs(3, 257, 8)[:3], eps=EPS)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_summed_in_float32(dtype):
+    given = inputs(2 * CHUNK + 3, 32, 32, dtype=dtype)
+    found = results(triton_linear, given, phi=Elu(32))
+    expected = results(parallel, exactly(given), phi=Elu(32))
+    assert [x.dtype for x in found[:3]] == [dtype, torch.float32, torch.float32]
+    assert max(errors(found, expected)) < 2 * torch.finfo(dtype).eps
+
+
+def test_queries_keys_and_values_may_lie_in_one_tensor():
+    packed = torch.randn(2, 21, 3, 2, 16, device=DEVICE)
+    views = packed.unbind(2)
+    assert not views[0].is_contiguous()
+    run = partial(triton_linear, eps=EPS, phi=Elu(16))
+    found, end = run(*views)
+    expected, exact_end = run(*(x.contiguous() for x in views))
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(end, exact_end)
+    turned = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in views]  # gaps in a row
+    torch.testing.assert_close(run(*turned)[0], expected)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's numpy
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_no_number_stays_none(bad):
+    q, k, v = (x.float().to(DEVICE) for x in random_qkv(5))
+    k[:, 2] = bad
+    outputs, _ = triton_linear(q, k, v, eps=EPS, phi=Elu(8))
+    assert outputs[:, :2].isfinite().all()
+    assert not outputs[:, 2:].isfinite().any()
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # opcheck looks at it
+def test_it_is_an_operator_to_torch():
+    torch.library.opcheck(
+        torch.ops.linear_transformers.triton_causal.default, (*inputs(9, 16, 16), EPS, True)
+    )
+
+
+def test_a_compiled_function_does_not_break_at_it():
+    given = inputs(9, 16, 16)
+
+    def loss(*given):
+        outputs, _, kv_sum, _ = torch.ops.linear_transformers.triton_causal(*given, EPS, True)
+        return outputs.square().sum() + kv_sum.sum()
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    found, expected = (torch.autograd.grad(run(*given), given) for run in (compiled, loss))
+    torch.testing.assert_close(found, expected)
+
+
+def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    command = [sys.executable, "-m", "tests.kernels.compile_triton"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    shared = json.loads(done.stdout)
+    assert set(shared) == {"_sum_segments", "_run_sums", "_weight_gradients", "_scan", "_step"}
+    assert max(shared.values()) <= SHARED_MEMORY
+
+
+def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
+    q, k, v = (x.to(DEVICE) for x in random_qkv(5))
+    with raises_one_line("kernel=triton", "float64", "kernel=auto"):
+        triton_linear(q, k, v, eps=EPS)
+    assert kernels.chosen("auto", torch.device("cuda"), torch.float64) == "chunkwise"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("c", "m"), [(1, 1), (32, 32), (20, 33), (256, 40)])
+def test_its_step_is_the_step_in_place(c, m, dtype):
+    """Several positions, as queries, keys and values lie in one product."""
+    phi = Elu(c)
+    state = empty_state(3, 2, c, m, device=DEVICE, dtype=dtype)
+    expected_state = LinearState(*(x.double() for x in state))
+    for _ in range(4):
+        q, k, v = (torch.randn(3, 2, width, device=DEVICE).to(dtype) for width in (c, c, m))
+        packed = torch.stack([q, k], dim=1)
+        output, state = triton_step(*packed.unbind(1), v, state, eps=EPS, phi=phi)
+        features = (phi(x.double()) for x in (q, k))
+        expected, expected_state = step(*features, v.double(), expected_state, eps=EPS)
+        assert output.dtype == dtype
+        tolerance = max(1e-6, torch.finfo(dtype).eps)
+        torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
+        for found, exact in zip(state, expected_state, strict=True):
+            torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+def test_its_step_takes_features_of_any_map():
+    q, k, v = (torch.randn(3, 2, 8, device=DEVICE) for _ in range(3))
+    state = empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
+    expected = step(q.exp(), k.exp(), v, state, eps=EPS)
+    found = triton_step(q, k, v, state, eps=EPS, phi=torch.exp)
+    torch.testing.assert_close(found, expected)
+    assert found[1] is state
+
+
+def test_its_step_is_an_operator_to_torch():
+    q, k, v = (torch.rand(3, 2, 8, device=DEVICE) for _ in range(3))
+    state = empty_state(3, 2, 8, 8, device=DEVICE, dtype=q.dtype)
+    torch.library.opcheck(
+        torch.ops.linear_transformers.triton_step.default, (q, k, v, *state, EPS, True)
+    )

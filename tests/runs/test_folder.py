@@ -1,0 +1,88 @@
+"""A run's directory: made once, never written over."""
+
+import os
+
+import pytest
+
+from linear_transformers.runs.folder import RUN_ID, Run, claim_run, close_run, open_run
+
+
+@pytest.fixture(autouse=True)
+def _outside_any_run(monkeypatch):
+    monkeypatch.delenv(RUN_ID, raising=False)
+    yield
+    os.environ.pop(RUN_ID, None)
+
+
+def opened(tmp_path, *, seed: int = 0, **claim) -> Run:
+    run = claim_run(tmp_path, **({"run_id": None, "label": "digits-linear"} | claim))
+    open_run(run, {"seed": seed})
+    close_run(run)
+    return run
+
+
+def test_a_run_gets_a_name_and_its_configuration(tmp_path):
+    run = opened(tmp_path, seed=7)
+    assert run.path.parent == tmp_path
+    assert run.path.name.startswith("digits-linear-20")
+    assert "seed: 7" in (run.path / "config.yaml").read_text()
+    assert "=" not in run.path.name
+
+
+def test_two_runs_of_one_second_do_not_share_a_directory(tmp_path):
+    paths = {opened(tmp_path).path for _ in range(5)}
+    assert len(paths) == 5
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path, raises_one_line):
+    first = opened(tmp_path, run_id="mine", seed=1)
+    with raises_one_line("run_id=mine", "exists already", "ckpt_path=mine"):
+        opened(tmp_path, run_id="mine", seed=2)
+    assert "seed: 1" in (first.path / "config.yaml").read_text()
+
+
+@pytest.mark.parametrize("ckpt_path", ["mine", "{runs}/mine", "{runs}/mine/checkpoints/last.ckpt"])
+def test_a_run_can_be_continued_in_its_own_directory(tmp_path, ckpt_path):
+    first = opened(tmp_path, run_id="mine")
+    ckpt_path = ckpt_path.format(runs=tmp_path)
+    assert opened(tmp_path, run_id="mine", continues=ckpt_path) == first
+
+
+@pytest.mark.parametrize("run_id", ["../x", "a/b", ".hidden", "a b", "a=b"])
+def test_names_that_are_no_plain_names_are_refused(tmp_path, run_id, raises_one_line):
+    with raises_one_line("run_id=", "plain name"):
+        claim_run(tmp_path / "runs", run_id=run_id, label="x")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_further_processes_join_the_run(tmp_path):
+    first = claim_run(tmp_path, run_id=None, label="a")
+    open_run(first, {})
+    assert os.environ[RUN_ID] == first.path.name
+    assert claim_run(tmp_path, run_id=None, label="b") == first
+
+
+def test_processes_from_outside_need_a_name_in_common(tmp_path, raises_one_line):
+    with raises_one_line("run_id=NAME"):
+        claim_run(tmp_path, run_id=None, label="a", rank=1)
+    named = claim_run(tmp_path, run_id="all", label="a", rank=1)
+    assert named.path == tmp_path / "all"
+    assert not named.path.exists()  # the first process makes it
+
+
+def test_a_job_that_never_began_leaves_its_name_free(tmp_path):
+    close_run(claim_run(tmp_path, run_id="mine", label="a"))
+    assert not list(tmp_path.iterdir())
+    assert claim_run(tmp_path, run_id="mine", label="a").path.name == "mine"
+
+
+def test_a_continued_run_keeps_the_configuration_it_began_with(tmp_path):
+    run = opened(tmp_path, run_id="mine", seed=1)
+    opened(tmp_path, run_id="mine", seed=2, continues="mine")
+    assert "seed: 1" in (run.path / "config.yaml").read_text()
+    assert "seed: 2" in (run.path / "config-2.yaml").read_text()
+
+
+def test_a_run_without_checkpoints_says_so(tmp_path, raises_one_line):
+    with raises_one_line("no checkpoint", "best.ckpt"):
+        Run(tmp_path).best_checkpoint()

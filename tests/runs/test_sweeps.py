@@ -1,0 +1,89 @@
+"""A multirun: one run a job, and a table of what they came to."""
+
+import json
+
+import pytest
+
+from linear_transformers.runs.sweeps import Outcome, Sweep
+from tests.programs import QUICK, figures, run
+
+
+def results(runs) -> tuple[list[dict], str]:
+    (folder,) = (runs / "sweeps").iterdir()
+    return json.loads((folder / "results.json").read_text()), (folder / "results.md").read_text()
+
+
+def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
+    printed = run(
+        "train", "-m", *QUICK, "model/feature_map=elu,relu", "seed=3", f"paths.runs={tmp_path}"
+    )
+    names = {path.parent.name for path in tmp_path.glob("*/config.yaml")}
+    assert len(names) == 2
+    assert all(name.startswith("digits-linear-") for name in names)
+    jobs, page = results(tmp_path)
+    assert [job["status"] for job in jobs] == ["done", "done"]
+    assert {job["figures"]["run"] for job in jobs} == names
+    for job, feature_map in zip(jobs, ("elu", "relu"), strict=True):
+        directory = tmp_path / job["figures"]["run"]
+        assert f"model/feature_map={feature_map}" in job["overrides"]
+        (bits,) = figures(directory, "test/bits_per_dim")
+        assert job["figures"]["test_bits_per_dim"] == round(bits, 4)
+        assert job["figures"]["tokens_per_second"] > 0
+    header, _, first, second = page.splitlines()
+    # What differs between the jobs is a column; the seed does not.
+    assert header.startswith("| job | model/feature map | run | val bits per dim |")
+    assert "seed" not in header
+    assert "| elu |" in first
+    assert "| relu |" in second
+    assert "2 jobs" in printed
+    assert "results.md" in printed
+    for job in jobs:
+        assert str(job["figures"]["test_bits_per_dim"]) in printed
+
+
+def test_an_experiment_knows_its_models_and_the_command_line_wins(tmp_path):
+    small = ("data.num_sequences=64", "data.num_held_out=8", "trainer.max_steps=1")
+    for place, chosen, models in (
+        ("all", (), ["linear", "softmax", "lsh4"]), ("one", ("model=softmax",), ["softmax"]),
+    ):  # fmt: skip
+        run(
+            "train", "-m", *QUICK, *small, *chosen, "experiment=copy/small", "test=false",
+            f"paths.runs={tmp_path}/{place}",
+        )  # fmt: skip
+        jobs, _ = results(tmp_path / place)
+        assert [job["status"] for job in jobs] == ["done"] * len(models)
+        swept = [word for job in jobs for word in job["overrides"] if word.startswith("model=")]
+        assert swept == [f"model={model}" for model in models]
+
+
+def test_one_failing_job_does_not_end_a_sweep(tmp_path, capfd):
+    with pytest.raises(SystemExit) as stopped:
+        run("train", "-m", *QUICK, "model.num_heads=3,2", f"paths.runs={tmp_path}")
+    assert stopped.value.code == 1
+    said = capfd.readouterr().err
+    assert "error: model_dim=16 does not divide into num_heads=3" in said
+    assert "again    uv run train.py" in said
+    assert "model.num_heads=3" in said.split("again")[1]
+    assert len(list(tmp_path.glob("*/checkpoints/best.ckpt"))) == 1
+    jobs, page = results(tmp_path)
+    assert [job["status"] for job in jobs] == ["failed", "done"]
+    assert "num_heads=3" in jobs[0]["message"]
+    assert page.count("failed") == 1
+
+
+def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
+    with pytest.raises(SystemExit):
+        run("train", "-m", *QUICK, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2",
+            f"paths.runs={tmp_path}")  # fmt: skip
+    assert "one device" in capfd.readouterr().err
+
+
+def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path):
+    sweep = Sweep(tmp_path / "s", "train.py")
+    sweep.add(["a=1", "b=2"], Outcome(1.5, {"bits": 1.5}), "")
+    assert "| 0 | 1.5 | done |" in (tmp_path / "s/results.md").read_text()
+    sweep.add(["a=1", "b=3"], None, "no | good")
+    assert (tmp_path / "s/results.md").read_text().splitlines() == [
+        "| job | b | bits | status |", "| --- | --- | --- | --- |", "| 0 | 2 | 1.5 | done |",
+        "| 1 | 3 |  | failed |",
+    ]  # fmt: skip

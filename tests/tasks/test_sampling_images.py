@@ -1,0 +1,363 @@
+"""sample.py as its users call it."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from linear_transformers.data import Digits
+from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.tasks.loading import load
+from tests.conftest import PROJECT
+from tests.programs import QUICK, complaint, run
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Runs of one step: linear, with an average of its weights; softmax; a categorical head."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, choices in {
+        "linear": ("callbacks=ema", "callbacks.ema.decay=0.5", "trainer.limit_train_batches=3"),
+        "softmax": ("model=softmax",),
+        "categorical": ("task/distribution=categorical",),
+    }.items():
+        run("train", *QUICK, *choices, f"paths.runs={folder}", f"run_id={name}", "test=false")
+    return folder
+
+
+@pytest.fixture
+def sampled(runs, tmp_path):
+    """Run the job into a folder; that folder and its record."""
+
+    def job(*arguments: str, ckpt: str = "linear", out: str = "out") -> tuple[Path, dict]:
+        given = (f"paths.runs={runs}", f"ckpt={ckpt}", f"out={tmp_path}/{out}", *arguments)
+        run("sample", *given)
+        return tmp_path / out, json.loads((tmp_path / out / "samples.json").read_text())
+
+    return job
+
+
+@pytest.fixture
+def refused(runs, tmp_path):
+    def job(*arguments: str, ckpt: str = "linear") -> str:
+        return complaint(
+            "sample", f"paths.runs={runs}", f"ckpt={ckpt}", f"out={tmp_path}/out", *arguments
+        )
+
+    return job
+
+
+def pictures(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("0*.png"))}
+
+
+def pixels(path: Path) -> np.ndarray:
+    return np.asarray(Image.open(path).convert("L"))
+
+
+def test_images_are_completed_below_what_was_given(sampled):
+    folder, record = sampled("images=3", "rows=5", "seed=4", "check=true")
+    assert record["step_against_forward"] < 1e-5
+    assert (record["seed"], record["rows"], record["stepper"]) == (4, 5, "compiled")
+    assert record["images_per_second"] > 0
+    assert record["milliseconds_per_step"] > 0
+    assert len(record["sha256"]) == 64
+    assert record["config"]["data"]["_target_"].endswith("Digits")
+    assert record["originals"] == [0, 90, 179]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "0000.png", "0001.png", "0002.png", "grid.gif", "grid.png", "samples.json",
+    ]  # fmt: skip
+    original = Digits(1).splits.test[90][:5, :, 0] * 255.0 / 16
+    np.testing.assert_allclose(pixels(folder / "0001.png")[:5], original, atol=1)
+
+
+def test_bits_per_dim_are_what_forward_gives(sampled, runs):
+    folder, record = sampled("images=2", "rows=5")
+    trained = load(runs / "linear/checkpoints/best.ckpt").task
+    for i, row in enumerate(record["images"]):
+        values = torch.from_numpy(np.round(pixels(folder / f"000{i}.png") / 255 * 16)).long()
+        values = values.reshape(1, 64)
+        with torch.no_grad():
+            parameters = trained.model(trained.model.with_start(values)[:, :-1])
+            bits = -trained.distribution.log_prob(parameters, values) / np.log(2)
+        assert row["bits_per_dim"] == pytest.approx(bits.mean().item(), abs=1e-3)
+        assert row["bits_per_drawn_dim"] == pytest.approx(bits[:, 40:].mean().item(), abs=1e-3)
+
+
+@pytest.mark.parametrize("ckpt", ["linear", "softmax"])
+def test_the_same_seed_gives_the_same_image_at_any_batch_size(sampled, ckpt):
+    jobs = [
+        pictures(sampled("n=7", f"batch={batch}", "mode=generate", ckpt=ckpt, out=str(batch))[0])
+        for batch in (1, 3, 16)
+    ]
+    assert len(jobs[0]) == 7
+    assert jobs[0] == jobs[1] == jobs[2]
+
+
+def test_an_image_gets_several_completions_from_one_reading(sampled, monkeypatch):
+    """In batches smaller than n, too: the state is forked, nothing is read again."""
+    reads = []
+    prefill = AutoregressiveTransformer.prefill
+
+    def counted(self, tokens, state=None):
+        reads.append(tokens.shape)
+        return prefill(self, tokens, state)
+
+    monkeypatch.setattr(AutoregressiveTransformer, "prefill", counted)
+    folder, record = sampled("index=[3,5]", "n=5", "batch=2")
+    assert len(reads) == 2  # one for each image
+    assert [row["file"] for row in record["images"]] == [
+        f"000{image}-{copy}.png" for image in range(2) for copy in range(5)
+    ]
+    assert len(set(pictures(folder).values())) == 10
+    monkeypatch.undo()
+    again, _ = sampled("index=[3,5]", "n=5", "batch=64", out="again")
+    assert pictures(again) == pictures(folder)
+
+
+def test_recomputing_everything_draws_the_same_images(sampled):
+    fast, _ = sampled("images=2", ckpt="softmax")
+    slow, record = sampled("images=2", "stepper=recomputed", ckpt="softmax", out="slow")
+    assert pictures(fast) == pictures(slow)
+    assert record["stepper"] == "recomputed, sdpa"
+
+
+def test_a_users_picture_is_completed(sampled, tmp_path):
+    digit = np.round(Digits(1).splits.test[7][..., 0] * 255.0 / 16).astype(np.uint8)
+    Image.fromarray(digit).save(tmp_path / "mine.png")
+    own, record = sampled(f"image={tmp_path}/mine.png", "n=2")
+    ours, _ = sampled("index=[7]", "n=2", out="ours")
+    assert pictures(own) == pictures(ours)
+    assert record["originals"] == [f"{tmp_path}/mine.png"]
+
+
+@pytest.mark.parametrize("mask", ["left", "right", "picture"])
+def test_what_a_mask_gives_is_kept_and_the_rest_is_made(sampled, tmp_path, mask):
+    hidden = np.zeros((8, 8), bool)
+    hidden[:, slice(4) if mask == "left" else slice(4, 8)] = True
+    if mask == "picture":
+        hidden = np.random.default_rng(0).random((8, 8)) < 0.4
+        Image.fromarray(np.where(hidden, 255, 0).astype(np.uint8)).save(tmp_path / "mask.png")
+    word = f"{tmp_path}/mask.png" if mask == "picture" else mask
+    folder, _ = sampled("index=[7]", f"mask={word}", "n=2")
+    original = Digits(1).splits.test[7][..., 0] * 255.0 / 16
+    first, second = pixels(folder / "0000-0.png"), pixels(folder / "0000-1.png")
+    for found in (first, second):
+        np.testing.assert_allclose(found[~hidden], original[~hidden], atol=1)
+    assert (first != second)[hidden].any()
+
+
+def test_truncated_sampling_needs_a_categorical_head(sampled, refused):
+    _, record = sampled("images=2", "top_k=1", ckpt="categorical")
+    again, _ = sampled("images=2", "top_k=1", "seed=9", ckpt="categorical", out="again")
+    assert record["top_k"] == 1
+    assert pictures(again) == pictures(again.parent / "out")  # the most likely value needs no luck
+    sampled("images=2", "top_p=0.9", "temperature=0.7", ckpt="categorical", out="p")
+    for option in ("top_k=3", "top_p=0.5"):
+        message = refused(option)
+        assert option in message
+        assert "LogisticMixture" in message
+
+
+def test_averaged_and_raw_weights_can_be_chosen(runs, refused):
+    path = runs / "linear/checkpoints/last.ckpt"
+    checkpoint = read_checkpoint(path)
+    for weights, key in (
+        (None, "state_dict"), ("ema", "state_dict"), ("raw", "current_model_state"),
+    ):  # fmt: skip
+        head = load(path, weights=weights).task.model.head.weight
+        assert torch.equal(head, checkpoint[key]["model.head.weight"])
+    assert not torch.equal(
+        checkpoint["state_dict"]["model.head.weight"],
+        checkpoint["current_model_state"]["model.head.weight"],
+    )
+    message = refused("weights=ema", ckpt="softmax")
+    assert "weights=ema" in message
+    assert "callbacks=ema" in message
+
+
+@pytest.mark.parametrize(
+    ("ckpt", "choices", "stepper"),
+    [
+        ("linear", ["precision=bfloat16"], "compiled"),
+        ("linear", ["precision=int8"], "compiled"),
+        ("linear", ["precision=float64"], "recurrent"),
+        ("linear", ["precision=bfloat16", "stepper=recurrent"], "recurrent"),
+        ("linear", ["stepper=recurrent"], "recurrent"),
+        ("softmax", ["precision=bfloat16"], "recurrent"),
+        ("softmax", ["precision=float64"], "recurrent"),
+    ],
+)
+def test_other_precisions_and_steppers_sample_nearly_as_well(sampled, ckpt, choices, stepper):
+    _, exact = sampled("images=8", ckpt=ckpt)
+    _, other = sampled("images=8", *choices, ckpt=ckpt, out="other")
+    bits = [[row["bits_per_dim"] for row in record["images"]] for record in (exact, other)]
+    assert np.mean(bits[1]) == pytest.approx(np.mean(bits[0]), rel=0.1)
+    assert other["stepper"] == stepper
+
+
+def test_the_kernel_that_trained_does_not_bind_whoever_samples(runs, tmp_path):
+    checkpoint = read_checkpoint(runs / "linear/checkpoints/best.ckpt")
+    checkpoint["config"]["model"]["attention"]["kernel"] = "cuda"
+    torch.save(checkpoint, tmp_path / "elsewhere.ckpt")
+    model = load(tmp_path / "elsewhere.ckpt", device="cpu").task.model
+    assert model.stack.kernel_on(model.device) in ("cpp", "chunkwise")
+
+
+@pytest.mark.parametrize(
+    ("ckpt", "choices", "words"),
+    [
+        ("softmax", ["stepper=compiled"], ("stepper=compiled", "linear attention")),
+        ("softmax", ["precision=int8"], ("precision=int8", "linear attention")),
+        ("linear", ["stepper=compiled", "precision=float64"], ("=compiled", "=float64", "int8")),
+        ("linear", ["stepper=recurrent", "precision=int8"], ("=recurrent", "=int8", "float16")),
+        ("linear", ["stepper=fast"], ("stepper=fast", "recurrent")),
+        ("softmax", ["stepper=captured"], ("=captured", "linear attention", "stepper=auto")),
+        ("linear", ["kernel=cpp"], ("kernel", "stepper")),
+    ],
+)
+def test_a_stepper_that_cannot_run_is_refused(refused, ckpt, choices, words):
+    message = refused(*choices, ckpt=ckpt)
+    assert all(word in message for word in words), message
+
+
+def test_the_animation_ends_with_the_grid(sampled):
+    folder, _ = sampled("images=2")
+    with Image.open(folder / "grid.gif") as animation, Image.open(folder / "grid.png") as grid:
+        assert animation.n_frames == 33  # 32 hidden pixels
+        animation.seek(0)
+        start = np.asarray(animation.convert("RGB")).astype(int)
+        animation.seek(animation.n_frames - 1)
+        end = np.asarray(animation.convert("RGB")).astype(int)
+        assert np.abs(end - np.asarray(grid).astype(int)).max() <= 2
+        assert np.abs(end - start).max() > 100
+    without, _ = sampled("images=2", "gif=false", out="still")
+    assert not (without / "grid.gif").exists()
+
+
+def test_an_interrupted_job_is_continued_where_it_stopped(runs, tmp_path, sampled):
+    """Killed outright in its midst: what is there is whole, and is not made again."""
+    job = (f"paths.runs={runs}", "ckpt=linear", "mode=generate", "n=40", "batch=1", "seed=5")
+    process = subprocess.Popen(
+        [sys.executable, PROJECT / "sample.py", *job, f"out={tmp_path}/out"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while process.poll() is None and not len(list(tmp_path.glob("out/0*.png"))) > 2:
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    record = json.loads((tmp_path / "out/samples.json").read_text())
+    kept = {row["file"]: (tmp_path / "out" / row["file"]).stat().st_mtime_ns
+            for row in record["images"]}  # fmt: skip
+    assert 0 < len(kept) < 40
+    message = complaint("sample", *job, "seed=6", f"out={tmp_path}/out", "continue=true")
+    assert "seed=5" in message
+    assert "seed=6" in message
+    run("sample", *job, f"out={tmp_path}/out", "continue=true")
+    assert {name: (tmp_path / "out" / name).stat().st_mtime_ns for name in kept} == kept
+    whole, _ = sampled("mode=generate", "n=40", "seed=5", out="whole")
+    assert pictures(tmp_path / "out") == pictures(whole)
+    assert not list(tmp_path.glob("out/.*"))
+
+
+def test_ctrl_c_says_how_to_go_on(runs, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, PROJECT / "sample.py", f"paths.runs={runs}", "ckpt=linear",
+         "mode=generate", "n=4000", "batch=1", f"out={tmp_path}/out"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
+    while process.poll() is None and not list(tmp_path.glob("out/0*.png")):
+        pass
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"out={tmp_path}/out continue=true" in said
+    assert "Traceback" not in said
+
+
+def test_samples_land_in_the_run_and_overwrite_nothing(runs, refused):
+    for _ in range(2):
+        run("sample", f"paths.runs={runs}", "ckpt=softmax", "images=1")
+    folders = sorted(path.name for path in (runs / "softmax/samples").glob("complete-*"))
+    assert folders == ["complete-seed0", "complete-seed0-2"]
+    before = pictures(runs / "softmax/samples/complete-seed0-2")
+    run("sample", f"paths.runs={runs}", "ckpt=softmax", "images=1", "continue=true")
+    assert pictures(runs / "softmax/samples/complete-seed0-2") == before
+
+
+def test_a_folder_is_written_over_when_asked_and_nothing_foreign_goes(sampled, refused, tmp_path):
+    sampled("images=3")
+    (tmp_path / "out/notes.txt").write_text("mine")
+    assert "overwrite=true" in refused("images=2")
+    sampled("images=2", "overwrite=true")
+    assert sorted(pictures(tmp_path / "out")) == ["0000.png", "0001.png"]
+    assert (tmp_path / "out/notes.txt").read_text() == "mine"
+    (tmp_path / "out/samples.json").unlink()
+    message = refused("images=2", "overwrite=true")
+    assert "samples.json" in message
+    assert len(pictures(tmp_path / "out")) == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("rows=9", ("rows=9", "8 rows")),
+        ("images=181", ("images=181", "180 test images")),
+        ("index=[180]", ("index=180", "0 to 179")),
+        ("device=abacus", ("device=abacus", "device=cpu")),
+        ("data_root=x", ("data_root=x", "has no root")),
+        ("image=nowhere.png", ("nowhere.png", "not a file")),
+        ("mask=nowhere.png", ("mask=nowhere.png", "bottom")),
+        ("continue=true", ("continue=true", "samples.json")),
+        ("precision=half", ("precision=half", "float16")),
+        ("weights=best", ("weights=best", "ema")),
+        ("background=300", ("background=300", "255")),
+        ("temperature=0", ("temperature=0", "above 0")),
+        ("mode=dream", ("mode='dream'", "complete", "generate")),
+        ("n=0", ("n=0", "at least 1")),
+        ("seed=-1", ("seed=-1", "at least 0")),
+        ("colour=red", ("colour is not a key",)),
+    ],
+)
+def test_a_request_the_checkpoint_cannot_serve_gets_one_line(refused, argument, words):
+    message = refused(argument)
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("mode=generate", "rows=3"), ("rows=3", "mode=generate")),
+        (("mode=generate", "index=[3]"), ("index=[3]", "mode=generate")),
+        (("image=x.png", "index=[3]"), ("index=", "image=FILE")),
+        (("continue=true", "overwrite=true"), ("continue=true", "overwrite=true")),
+        (("mask=left", "rows=3"), ("rows=3", "mask=left")),
+    ],
+)
+def test_contradictions_get_one_line(refused, arguments, words):
+    message = refused(*arguments)
+    assert all(word in message for word in words), message
+
+
+def test_generating_needs_no_test_images_for_its_check(sampled):
+    """Of which there are 180."""
+    folder, record = sampled("n=181", "mode=generate", "check=true", "gif=false")
+    assert len(pictures(folder)) == 181
+    assert record["step_against_forward"] < 1e-5
+
+
+def test_a_multirun_samples_at_several_settings(runs, tmp_path, capsys):
+    printed = run(
+        "sample", "-m", f"paths.runs={runs}", "ckpt=linear", "images=1", "gif=false",
+        "temperature=0.5,1.0",
+    )  # fmt: skip
+    assert "2 jobs" in printed
+    assert "images per second" in printed

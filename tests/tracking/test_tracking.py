@@ -1,0 +1,299 @@
+"""What a run tells its trackers, read back with each tracker's own reader."""
+
+import json
+import time
+
+import pytest
+import wandb
+from lightning.pytorch.utilities import rank_zero_only
+
+from linear_transformers.tracking import Description, Record, WandbTracker
+from linear_transformers.tracking.record import summary
+from tests.programs import QUICK, complaint, every, metrics, read_back, run, run_apart, wandb_runs
+
+# The last choice of a group on a command line counts: QUICK says logger=none.
+WATCHED = (*QUICK, "logger=wandb")
+
+
+@pytest.fixture
+def nobody(monkeypatch, tmp_path):
+    """No key, no settings, no network: a machine that has never heard of W&B."""
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "home/netrc"))
+    monkeypatch.setenv("WANDB_CONFIG_DIR", str(tmp_path / "home/config"))
+    wandb.teardown()  # it reads the environment once
+    yield monkeypatch
+    wandb.teardown()
+
+
+@pytest.fixture
+def described(tmp_path) -> Description:
+    (tmp_path / "a").mkdir()
+    return Description(
+        folder=tmp_path / "a", runs=tmp_path, name="a", job_type="train", group="g",
+        tags=("one", "two"), figures=(), config={"seed": 3},
+    )  # fmt: skip
+
+
+def test_an_offline_run_holds_everything_that_was_promised(tmp_path):
+    printed = run(
+        "train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "tags=[mine,two]", "seed=3",
+        "trainer.max_epochs=2",
+    )  # fmt: skip
+    (log,) = wandb_runs(tmp_path)
+    read = read_back(log)
+    about = read["run"]
+    kept = json.loads((tmp_path / "a/trackers.json").read_text())["wandb"]
+    assert (about["run_id"], about["display_name"], about["run_group"]) == (kept, "a", "a")
+    assert (about["job_type"], about["project"]) == ("train", "linear-transformers")
+    assert about["tags"] == ["mine", "two"]
+    config = read["config"]
+    assert config["seed"] == 3
+    assert config["model"]["attention"]["feature_map"]["_target_"].endswith("Elu")
+    assert config["trainer"]["max_epochs"] == 2
+    assert config["provenance"]["command"].startswith("uv run train.py")
+    assert config["provenance"].keys() >= {"commit", "clean", "machine", "versions"}
+    ours = metrics(tmp_path / "a")
+    for name in (
+        "train/bits_per_dim", "val/bits_per_dim", "test/bits_per_dim", "lr-RAdam",
+        "train/gradient_norm", "perf/tokens_per_second", "perf/model_flop_utilization",
+        "perf/peak_memory_gb", "baseline/neighbours",
+    ):  # fmt: skip
+        assert every(read, name) == pytest.approx([row[name] for row in ours if name in row])
+    for name in ("train/bits_per_dim", "val/bits_per_dim"):  # each over the run's own steps
+        steps = [row["trainer/global_step"] for row in read["history"] if name in row]
+        assert steps == [row["step"] for row in ours if name in row]
+    assert {"glob_name": "*", "step_metric": "trainer/global_step"}.items() <= next(
+        metric for metric in read["metrics"] if metric.get("glob_name") == "*"
+    ).items()
+    assert read["summary"]["test/bits_per_dim"] == pytest.approx(
+        every(read, "test/bits_per_dim")[-1]
+    )
+    for name, count in (("generated", 2), ("completed", 2), ("test", 1)):
+        paths = every(read, f"samples/{name}.path")
+        assert len(paths) == count
+        for path in paths:
+            assert (log.parent / "files" / path).read_bytes().startswith(b"\x89PNG")
+    (table,) = every(read, "speed/sampling.path")
+    columns = json.loads((log.parent / "files" / table).read_text())["columns"]
+    assert columns == ["form", "milliseconds_per_step", "images_per_second", "ratio"]
+    assert read["exit"][0].get("exit_code", 0) == 0
+    assert not read["artifacts"]
+    assert "uv run wandb leet" in printed
+    assert "uv run wandb sync" in printed
+    assert str(tmp_path / "a/wandb") in printed
+
+
+def test_the_cpu_demo_needs_no_account(nobody, tmp_path):
+    printed = run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false")
+    assert "W&B is offline: no API key" in printed
+    assert len(wandb_runs(tmp_path)) == 1
+
+
+def test_a_server_that_cannot_be_reached_holds_nothing_up(nobody, described):
+    """Nobody listens on the loopback's port 9. The bound is the promise: 15 seconds."""
+    nobody.setenv("WANDB_API_KEY", "a" * 40)
+    nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    tracker = WandbTracker(described)
+    start = time.monotonic()
+    line = tracker.start()
+    assert time.monotonic() - start < 15
+    tracker.log_metrics({"val/bits_per_dim": 1.5}, 7)
+    tracker.finish(failed=False)
+    assert "no answer from the server" in line
+    (log,) = wandb_runs(described.folder)  # and nothing is left of the attempt
+    assert log.parent.name.startswith("offline-run-")
+    assert every(read_back(log), "val/bits_per_dim") == [1.5]
+
+
+@pytest.mark.parametrize("key", [None, "short"])
+def test_insisting_on_a_server_without_a_key_is_refused(nobody, described, key, raises_one_line):
+    if key is not None:
+        nobody.setenv("WANDB_API_KEY", key)
+    with raises_one_line("mode=online", "API key", "mode=offline"):
+        WandbTracker(described, mode="online").start()
+
+
+def test_insisting_on_a_server_that_is_not_there_is_refused(nobody, described, raises_one_line):
+    nobody.setenv("WANDB_API_KEY", "a" * 40)
+    nobody.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    with raises_one_line("mode=online", "no answer"):
+        WandbTracker(described, mode="online", init_timeout=1.0).start()
+
+
+def test_an_unknown_mode_is_refused(tmp_path):
+    message = complaint("train", *WATCHED, "logger.wandb.mode=on", f"paths.runs={tmp_path}")
+    assert "logger.wandb.mode=on " in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_wandb_can_be_turned_off_from_outside(nobody, tmp_path):
+    nobody.setenv("WANDB_MODE", "disabled")
+    printed = run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false")
+    assert "W&B is off" in printed
+    assert not wandb_runs(tmp_path)
+
+
+def test_a_resumed_run_continues_the_same_wandb_run(tmp_path):
+    for more in ((), ("ckpt_path=a", "trainer.max_epochs=2")):
+        run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false", *more)
+    first, second = (read_back(log) for log in wandb_runs(tmp_path))
+    assert first["run"]["run_id"] == second["run"]["run_id"]
+    last = max(row["trainer/global_step"] for row in first["history"])
+    assert max(row["trainer/global_step"] for row in second["history"]) > last
+
+
+def test_each_job_of_a_multirun_is_a_run_of_its_own(tmp_path):
+    run(
+        "train", "-m", *WATCHED, "model/feature_map=elu,relu", f"paths.runs={tmp_path}",
+        "test=false",
+    )  # fmt: skip
+    read = [read_back(log) for log in wandb_runs(tmp_path)]
+    assert len({one["run"]["run_id"] for one in read}) == 2
+    maps = {
+        one["config"]["model"]["attention"]["feature_map"]["_target_"].rsplit(".")[-1]
+        for one in read
+    }
+    assert maps == {"Elu", "Relu"}
+    (group,) = {one["run"]["run_group"] for one in read}  # the sweep's
+    assert (tmp_path / "sweeps" / group).is_dir()
+    for one in read:
+        assert len(every(one, "val/bits_per_dim")) == 1  # and nothing of the other's
+        assert one["exit"]
+
+
+def test_a_job_that_fails_is_marked_so(tmp_path):
+    complaint(
+        "train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "optimizer=adamw",
+        "optimizer.lr=1e30", "scheduler=constant", "trainer.max_epochs=5",
+        "trainer.limit_train_batches=3",
+    )  # fmt: skip
+    assert read_back(wandb_runs(tmp_path)[0])["exit"][0]["exit_code"] == 1
+
+
+def test_checkpoints_become_artifacts_only_when_asked(tmp_path):
+    run(
+        "train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false",
+        "logger.wandb.log_model=true",
+    )  # fmt: skip
+    artifacts = read_back(wandb_runs(tmp_path)[0])["artifacts"]
+    # W&B itself calls each new one `latest` and takes the word from the one before.
+    assert [sorted(kept["aliases"]) for kept in artifacts] == [["best", "latest"], ["latest"]]
+
+
+def test_a_later_process_says_nothing(described, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    tracker = WandbTracker(described)
+    tracker.log_metrics({"a": 1.0}, 0)
+    tracker.finish(failed=False)
+    assert not list(described.folder.iterdir())
+
+
+def test_samples_are_a_job_in_the_runs_group(tmp_path):
+    run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false", "tags=[mine]")
+    run("sample", f"paths.runs={tmp_path}", "ckpt=a", "images=3", "logger=wandb", "seed=4")
+    trained, sampled = (
+        read_back(log)
+        for folder in ("a/wandb", "a/samples")
+        for log in (tmp_path / folder).rglob("*.wandb")
+        if "latest-run" not in str(log)
+    )
+    assert sampled["run"]["job_type"] == "sample"
+    assert sampled["run"]["run_group"] == trained["run"]["run_group"] == "a"
+    assert sampled["run"]["tags"] == ["mine"]
+    assert sampled["config"]["sample"]["seed"] == 4
+    assert sampled["config"]["model"] == trained["config"]["model"]
+    for name in ("sample/grid.path", "sample/animation.path", "sample/images.path"):
+        assert len(every(sampled, name)) == 1
+    assert every(sampled, "sample/images_per_second")[0] > 0
+
+
+def test_tensorboard_shows_figures_pictures_and_the_configuration(tmp_path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for more in ((), ("ckpt_path=a", "trainer.max_epochs=2")):
+        printed = run(
+            "train", *QUICK, "logger=tensorboard", f"paths.runs={tmp_path}", "run_id=a", *more
+        )
+    assert "tensorboard --logdir" in printed
+    events = reader.EventAccumulator(str(tmp_path / "a/tensorboard")).Reload()
+    tags = events.Tags()
+    ours = [row["val/bits_per_dim"] for row in metrics(tmp_path / "a") if "val/bits_per_dim" in row]
+    assert [scalar.value for scalar in events.Scalars("val/bits_per_dim")] == pytest.approx(ours)
+    assert len(ours) == 2
+    assert {"samples/generated", "samples/completed", "samples/test"} <= set(tags["images"])
+    assert any("speed/sampling" in tag for tag in tags["tensors"])
+    assert "seed: 0" in (tmp_path / "a/tensorboard/hparams.yaml").read_text()
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own
+def test_mlflow_keeps_one_run_in_one_database(tmp_path):
+    tracking = pytest.importorskip("mlflow.tracking")
+    for more in ((), ("ckpt_path=a", "trainer.max_epochs=2")):
+        # In a process of its own: MLflow warns a great deal of its own code.
+        printed = run_apart(
+            "train", *QUICK, "logger=mlflow", f"paths.runs={tmp_path}", "run_id=a", "tags=[mine]",
+            *more,
+        )  # fmt: skip
+    assert "mlflow ui --backend-store-uri sqlite:///" in printed
+    client = tracking.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    (experiment,) = [x for x in client.search_experiments() if x.name == "linear-transformers"]
+    (mlflow_run,) = client.search_runs([experiment.experiment_id])
+    assert mlflow_run.info.run_name == "a"
+    assert mlflow_run.info.status == "FINISHED"
+    assert mlflow_run.data.params["trainer/max_epochs"] == "1"
+    assert {
+        "job_type": "train",
+        "group": "a",
+        "mine": "true",
+    }.items() <= mlflow_run.data.tags.items()
+    found = client.get_metric_history(mlflow_run.info.run_id, "val/bits_per_dim")
+    ours = [row["val/bits_per_dim"] for row in metrics(tmp_path / "a") if "val/bits_per_dim" in row]
+    assert [metric.value for metric in found] == pytest.approx(ours)
+    assert len(list((tmp_path / "mlflow").rglob("images/*.png"))) == 2 * 3
+    assert list((tmp_path / "mlflow").rglob("sampling.md"))
+
+
+@pytest.mark.parametrize("name", ["tensorboard", "mlflow"])
+def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch, name):
+    def missing(*args, **kwargs):
+        raise ModuleNotFoundError(f"No module named {name!r}")
+
+    base = {"tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}[name]
+    monkeypatch.setattr(f"linear_transformers.tracking.{name}.{base}.__init__", missing)
+    message = complaint("train", *QUICK, f"logger={name}", f"paths.runs={tmp_path}")
+    assert f"linear-transformers[{name}]" in message
+    assert not list(tmp_path.iterdir())
+
+
+def test_several_trackers_can_watch_one_run(tmp_path):
+    pytest.importorskip("tensorboard")
+    board = "+logger.tensorboard._target_=linear_transformers.tracking.TensorBoardTracker"
+    run("train", *WATCHED, board, f"paths.runs={tmp_path}", "run_id=a", "test=false")
+    assert wandb_runs(tmp_path)
+    assert list((tmp_path / "a/tensorboard").glob("events*"))
+
+
+def test_trackers_take_what_they_have_no_place_for(described):
+    tracker = Record(described.folder / "metrics.jsonl")
+    tracker.log_picture("a", described.folder / "none.png", 0)
+    tracker.log_audio("a", described.folder / "none.wav", "", 0)
+    tracker.log_checkpoints(described.folder, described.folder)
+    assert not list(described.folder.iterdir())
+
+
+def test_a_summary_has_what_the_record_has(tmp_path):
+    assert summary(tmp_path / "nothing") == {}
+    rows = [
+        {"time": 0.0, "step": None, "figures": {"bits_per_dim": "min", "accuracy": "max"}},
+        {"time": 0.0, "step": 0, "val/accuracy": 0.5, "perf/tokens_per_second": 10.0},
+        {"time": 60.0, "step": 5, "val/bits_per_dim": 2.0},
+        {"time": 90.0, "step": 9, "val/bits_per_dim": 1.5, "perf/tokens_per_second": 30.0},
+        {"time": 120.0, "step": 9, "val/bits_per_dim": 1.75, "val/accuracy": 0.25},
+    ]
+    (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    assert summary(tmp_path / "m.jsonl") == {
+        "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20, "steps": 9,
+        "minutes": 2.0,
+    }  # fmt: skip
