@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from linear_transformers.files import replacing
+from linear_transformers.files import remove_leftovers, replacing
 
 WRITER = """
 import sys
 from pathlib import Path
-from linear_transformers.files import replacing
+from linear_transformers.files import remove_leftovers, replacing
 with replacing(Path(sys.argv[1])) as partial, partial.open("w") as file:
     file.write(sys.argv[2] * 100_000)
     file.flush()
@@ -123,3 +123,16 @@ def test_ctrl_c_removes_what_was_begun(target):
     assert writer.returncode != 0
     assert target.read_text() == "before"
     assert names(target.parent) == ["a.json"]
+
+
+def test_what_killed_processes_left_is_removed_and_nothing_else(target):
+    running, killed = start(target, "x"), start(target, "y")
+    killed.kill()
+    killed.communicate()
+    assert len(names(target.parent)) == 3
+    (target.parent / ".mine.part").write_text("kept")
+    remove_leftovers(target.parent)
+    assert len(names(target.parent)) == 3  # the target, mine, and what is being written
+    running.communicate("\n")
+    assert names(target.parent) == [".mine.part", "a.json"]
+    assert target.read_text() == "x" * 100_000

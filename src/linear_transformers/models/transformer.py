@@ -107,7 +107,7 @@ class Transformer(nn.Module):
         if not causal and not isinstance(self.attention, BidirectionalAttention):
             raise ValueError(
                 f"{type(self.attention).__name__} has no form that sees everything. Use "
-                "model.causal=true, or model=linear, softmax, lsh4 or reformer4."
+                "model.causal=true, or one that has: README's table of attention says which."
             )
         # Post-norm blocks end normalised; the last norm is for the sum that pre-norm leaves.
         self.norm = nn.LayerNorm(model_dim)

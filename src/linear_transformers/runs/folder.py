@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from linear_transformers.files import replacing
+from linear_transformers.files import remove_leftovers, replacing
 
 # Lightning starts further processes with this process's environment: they join the same run.
 RUN_ID = "LINEAR_TRANSFORMERS_RUN_ID"
@@ -123,6 +123,7 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
     try:
         for folder in (run.checkpoints, run.samples):
             folder.mkdir(exist_ok=True)
+            remove_leftovers(folder)  # of a run that is continued because it was killed
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
         earlier = len(list(run.path.glob("config*.yaml")))

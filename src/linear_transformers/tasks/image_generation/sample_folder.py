@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from linear_transformers.files import replacing
+from linear_transformers.files import remove_leftovers, replacing
 from linear_transformers.pictures.grids import save_image
 from linear_transformers.runs.folder import claim_folder, shown
 
@@ -138,6 +138,7 @@ class SampleFolder:
                 f"continue=true was asked for, but {path} holds no {RECORD} of a job that was "
                 "interrupted. Leave continue=true out, or give that job's out=DIR."
             )
+        remove_leftovers(path)
         record = SampleRecord.read(path / RECORD)
         for name, ours in settings.items():
             if record.settings.get(name) != ours:
