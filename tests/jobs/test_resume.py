@@ -184,7 +184,7 @@ def test_a_single_checkpoint_can_be_tested_alone(whole, tmp_path):
     )
     run("train", *arguments, "model.dropout=0.2", f"ckpt_path={whole}/checkpoints/best.ckpt")
     (figure,) = figures(tmp_path / "test", "test/bits_per_dim")
-    assert figure > 0
+    assert figure == pytest.approx(figures(whole, "test/bits_per_dim")[-1], rel=1e-6)
 
 
 def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, monkeypatch):
