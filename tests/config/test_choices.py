@@ -69,6 +69,7 @@ def test_options_that_a_class_hands_on_are_those_of_its_base():
         ({"speeed": "x"}, ("part.speeed", "Did you mean speed?")),
         ({"share": "much"}, ("part.share='much'", "number")),
         ({"share": float("inf")}, ("part.share=inf", "finite")),
+        ({"share": True}, ("part.share=True", "number")),
         ({"names": 3}, ("part.names=3", "list")),
     ],
 )
@@ -109,7 +110,8 @@ def test_a_choice_is_plain_data_again_and_the_same_choice_from_it():
     assert data == {**LINEAR, "eps": 1e-6, "scale": 1.0, "kernel": "auto"}
     assert checked_choice(data, "model.attention", CausalAttention) == choice
     assert isinstance(choice(2, 4), LinearAttention)
-    assert plain({"a_": (1, choice), "b": None}) == {"a": [1, data], "b": None}
+    assert plain({"a": (1, choice), "b_": None}) == {"a": [1, data], "b_": None}
+    assert plain({"continue_": True}) == {"continue": True}  # which cannot be a parameter
 
 
 def test_free_options_are_left_out_where_only_the_function_counts():
@@ -136,6 +138,9 @@ def test_an_option_can_be_replaced(raises_one_line):
         choice.with_options(share=2)(1)
     with raises_one_line("part.shore"):
         choice.with_options(shore=2)
+    nested = {"_target_": f"{HERE}.Whole", "part": {"_target_": f"{HERE}.Part", "speed": "slow"}}
+    whole = checked_choice(nested, "whole", Whole).with_options(phi={**ELU, "head_dim": 4})
+    assert (whole().part.speed, type(whole().phi)) == ("slow", Elu)
 
 
 @pytest.mark.parametrize(

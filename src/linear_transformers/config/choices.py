@@ -118,8 +118,7 @@ class Choice(Generic[T]):
         Raises:
             ValueError: It is not.
         """
-        node = {TARGET: self.name, **self.options, **options}
-        return checked_choice(node, self.path, object)
+        return checked_choice({**self.plain(), **options}, self.path, object)
 
     def without_free_options(self) -> "Choice[T]":
         """Return the same choice without the options on which no result of a model depends.
@@ -161,7 +160,7 @@ def plain(options: Mapping[str, Any]) -> dict[str, Any]:
             return plain(vars(value))
         return [data(part) for part in value] if isinstance(value, list | tuple) else value
 
-    return {name.rstrip("_"): data(value) for name, value in options.items()}
+    return {_key(name): data(value) for name, value in options.items()}
 
 
 def checked(declaration: Callable[..., Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:
@@ -177,12 +176,13 @@ def checked(declaration: Callable[..., Any], given: Mapping[str, Any], path: str
             names a class that may not be named, or not there.
     """
     declared = options_of(declaration)
+    # `continue` is a key and no parameter: that has an underscore.
     found = {f"{key}_" if iskeyword(key) else key: value for key, value in given.items()}
     if unknown := next((name for name in found if name not in declared), None):
         raise ValueError(unknown_key(_join(path, unknown), declared))
     options = {}
     for name, option in declared.items():
-        where = _join(path, name.rstrip("_"))
+        where = _join(path, _key(name))
         if name in found:
             options[name] = _conformed(option.annotation, found[name], where)
         elif option.recorded and option.default is inspect.Parameter.empty:
@@ -296,6 +296,8 @@ def _conformed(annotation: Any, value: Any, path: str) -> Any:
             return part(**checked(part, value, path))
         if _is_class(part) and _is_node(value):
             return checked_choice(value, path, part)
+    if isinstance(value, bool) and bool not in parts and {int, float} & {*parts}:
+        raise ValueError(f"{path}={value}: it must be a number, and true and false are none.")
     try:
         return TypeAdapter(annotation, config=CONVERSION).validate_python(value)
     except PydanticSchemaGenerationError:  # a type that has no words for what it takes
@@ -343,6 +345,11 @@ def _expected(error: ValidationError) -> str:
     if choices:
         words.append(f"choose one of {', '.join(choices)}")
     return "; or ".join(dict.fromkeys(words)) or "it has another type"
+
+
+def _key(parameter: str) -> str:
+    """Return the key that sets a parameter."""
+    return parameter[:-1] if iskeyword(parameter[:-1]) else parameter
 
 
 def _join(path: str, key: str) -> str:

@@ -8,6 +8,7 @@ keys below it.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
@@ -41,7 +42,7 @@ class Configurations:
         """The program's own file."""
         return self.folders[0] / f"{self.program}.yaml"
 
-    @property
+    @cached_property
     def groups(self) -> list[str]:
         """The groups that can be chosen from: those of the defaults list, and those which their
         files bring along."""
@@ -58,12 +59,12 @@ class Configurations:
         groups = {group for group in below if not {*group.split("/")} & {*NO_GROUPS}}
         return sorted(group for group in groups if not group.startswith("experiment/"))
 
-    @property
+    @cached_property
     def uses(self) -> dict[str, Path]:
         """The files with what the program takes for each task, by task."""
         return {file.stem: file for file in self._files(self.program)}
 
-    @property
+    @cached_property
     def keys(self) -> set[str]:
         """The top-level keys: the program's own, those of groups, and those that choices bring."""
         tops = {"paths", *(group.partition("/")[0] for group in self.groups)}

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """A hint that names the closest choice, or all of them where none is close."""
+    """Return a hint that names the closest choice, or all of them where none is close."""
     known = sorted({name for name in names if not name.startswith("_")})
     close = get_close_matches(name, known, n=1)
     if close:
@@ -14,12 +14,12 @@ def nearest(name: str, names: Iterable[str]) -> str:
 
 
 def unknown_key(key: str, siblings: Iterable[str]) -> str:
-    """What to say of a dotted key that does not exist, given those that stand beside it."""
+    """Return what to say of a dotted key that does not exist, given those beside it."""
     parent, _, name = key.rpartition(".")
     return f"{key} is not a key of {parent or 'the configuration'}. {nearest(name, siblings)}"
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type where it has none."""
+    """Return the first line of an error's text, or its type where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
