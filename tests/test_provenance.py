@@ -118,7 +118,7 @@ def test_a_continued_run_keeps_what_it_was_started_with(tmp_path, monkeypatch):
     assert provenance.read_provenance(tmp_path) == []
     for number in range(11):
         monkeypatch.setattr(sys, "argv", ["train.py", f"seed={number}"])
-        provenance.write_provenance(tmp_path)
+        provenance.write_provenance(tmp_path, provenance.provenance())
     commands = [start["command"] for start in provenance.read_provenance(tmp_path)]
     assert commands == [f"uv run train.py seed={number}" for number in range(11)]
 

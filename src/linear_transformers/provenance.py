@@ -11,6 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -47,12 +48,13 @@ def provenance() -> dict[str, Any]:
     }
 
 
-def write_provenance(folder: Path) -> Path:
-    """Write `provenance.json` into a run's folder, or `provenance-2.json` where it is continued."""
+def write_provenance(folder: Path, described: Mapping[str, Any]) -> Path:
+    """Write what `provenance` returned into a run's folder: `provenance.json`, or
+    `provenance-2.json` where the run is continued."""
     earlier = len(list(folder.glob("provenance*.json")))
     path = folder / (f"provenance-{earlier + 1}.json" if earlier else "provenance.json")
     with replacing(path) as partial:
-        partial.write_text(json.dumps(provenance(), indent=2) + "\n")
+        partial.write_text(json.dumps(described, indent=2) + "\n")
     return path
 
 
@@ -74,8 +76,7 @@ def command() -> str:
         words = ["python", "-m", ".".join(module).removesuffix(".__main__")]
     else:
         words = [_without_places(program)]
-    typed = (word.removeprefix("++") for word in arguments)  # which the programs put before options
-    return shlex.join(["uv", "run", *words, *map(_without_places, typed)])
+    return shlex.join(["uv", "run", *words, *map(_without_places, arguments)])
 
 
 def _without_places(argument: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from benchmarks import collect, operators, peers, precision, record, report, sampling, scaling
-from linear_transformers.provenance import checkout, machine, versions, write_provenance
+from linear_transformers.provenance import checkout, machine, provenance, versions, write_provenance
 from tests.conftest import PROJECT
 from tests.programs import QUICK, run
 
@@ -148,7 +148,7 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     monkeypatch.setattr(sys, "argv", ["train.py", *train])
     for path in folder.glob("provenance*"):
         path.unlink()
-    written = json.loads(write_provenance(folder).read_text())
+    written = json.loads(write_provenance(folder, provenance()).read_text())
     call(collect, monkeypatch, "digits", str(folder))
     measurement = json.loads((results / "digits.json").read_text())
     (row,) = measurement["rows"]

@@ -361,3 +361,46 @@ def test_a_multirun_samples_at_several_settings(runs, tmp_path, capsys):
     )  # fmt: skip
     assert "2 jobs" in printed
     assert "images per second" in printed
+
+
+def test_a_failed_job_of_a_multirun_is_run_again_by_what_was_typed(runs, capfd):
+    typed = (f"paths.runs={runs}", "ckpt=linear", "images=1", "n=0")
+    with pytest.raises(SystemExit):
+        run("sample", "-m", *typed)
+    (again,) = (line for line in capfd.readouterr().err.splitlines() if line.startswith("again"))
+    assert again.split()[3:] == ["sample.py", *typed]
+
+
+def test_a_checkpoint_away_from_its_run_is_known_by_itself(runs, tmp_path):
+    (tmp_path / "deep/er").mkdir(parents=True)
+    (tmp_path / "config.yaml").write_text("task: another program's\n")
+    (tmp_path / "deep/config.yaml").write_text("task: another program's\n")
+    alone = tmp_path / "deep/er/alone.ckpt"
+    alone.write_bytes((runs / "linear/checkpoints/best.ckpt").read_bytes())
+    run("sample", f"ckpt={alone}", "images=1", "gif=false", f"out={tmp_path}/out")
+    assert len(pictures(tmp_path / "out")) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"height": 0}, ("height",)),
+        ({"width": "8"}, ("'8'", "ImageShape")),
+        ({"depth": 3}, ("shape.depth",)),
+        ({"width": None}, ("shape.width",)),
+    ],
+)
+def test_a_checkpoint_with_another_shape_is_refused(runs, tmp_path, values, words, raises_one_line):
+    checkpoint = torch.load(runs / "linear/checkpoints/best.ckpt", weights_only=True)
+    checkpoint["shape"] |= values
+    torch.save(checkpoint, tmp_path / "bad.ckpt")
+    with raises_one_line("bad.ckpt", *words):
+        load(tmp_path / "bad.ckpt")
+
+
+def test_a_shape_that_lacks_a_value_is_refused(runs, tmp_path, raises_one_line):
+    checkpoint = torch.load(runs / "linear/checkpoints/best.ckpt", weights_only=True)
+    del checkpoint["shape"]["width"]
+    torch.save(checkpoint, tmp_path / "bad.ckpt")
+    with raises_one_line("bad.ckpt", "width"):
+        load(tmp_path / "bad.ckpt")

@@ -23,7 +23,7 @@ from linear_transformers.config.composition import (
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
-from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.runs.folder import CHECKPOINTS, find_checkpoint, folder_of
 from linear_transformers.runs.sweeps import Outcome, Sweep
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
@@ -60,11 +60,12 @@ class Program:
         run = hydra.main(
             version_base="1.3", config_path=str(conf.folders[0]), config_name=self.path.stem
         )
-        given = sys.argv
+        self.typed = sys.argv
         try:
             conf.check_keys(arguments)
-            further = use_of(self.path.stem, conf, arguments) if conf.uses else []
-            sys.argv = [given[0], *with_defaults_open(arguments, conf.groups), *further]
+            self.found = use_of(self.path.stem, conf, arguments) if conf.uses else []
+            words = [*with_defaults_open(arguments, conf.groups), *self.found]
+            sys.argv = [self.typed[0], *words]  # where Hydra reads them
             with _traceback("1"):  # Hydra raises what it would print
                 run(self._task)()
         except JobFailedError:
@@ -74,13 +75,14 @@ class Program:
                 raise
             sys.exit(f"error: {about_composition(error, conf)}")
         finally:
-            sys.argv = given
+            sys.argv = self.typed
             if self.sweep is not None:
                 self.sweep.report()
 
     def _task(self, cfg: DictConfig) -> float | None:
         """What Hydra calls with each configuration it composed."""
         self.composed = True
+        sys.argv = self.typed  # what a record, and a process that is started, have to say
         about = HydraConfig.get()
         outcome, message = None, "stopped before its end"
         try:
@@ -88,9 +90,9 @@ class Program:
         finally:
             if about.mode == RunMode.MULTIRUN:
                 self.sweep = self.sweep or Sweep(Path(about.sweep.dir), self.path.name)
-                self.sweep.add(
-                    [w.removeprefix("++") for w in about.overrides.task], outcome, message
-                )
+                words = (word.removeprefix("++") for word in about.overrides.task)
+                typed = [word for word in words if word not in self.found]
+                self.sweep.add(typed, outcome, message)
         if outcome is not None:
             return outcome.objective
         if about.mode == RunMode.RUN:
@@ -118,23 +120,26 @@ def use_of(program: str, conf: Configurations, arguments: Sequence[str]) -> list
     The run's config.yaml knows the task; a checkpoint away from its run has to be read.
 
     Raises:
-        ValueError: No checkpoint is named, or there is none of that name.
+        ValueError: No checkpoint is named, or there is none of that name, or it is damaged.
     """
     given = {key: value for key, _, value in (word.partition("=") for word in arguments)}
     if "ckpt" not in given:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
     runs = given.get("paths.runs", str(conf.folders[0].parent / "runs"))
     path = find_checkpoint(given["ckpt"].split(",")[0].strip("'\""), Path(runs))
-    config = path.parent.parent / "config.yaml"
-    if config.is_file():
-        target = yaml.safe_load(config.read_text())["task"]["_target_"]
+    record = folder_of(path) / "config.yaml"
+    if path.parent.name == CHECKPOINTS and record.is_file():
+        config = yaml.safe_load(record.read_text())
     else:
         from linear_transformers.runs.checkpoint import read_checkpoint  # late: torch takes seconds
 
-        target = read_checkpoint(path)["config"]["task"]["_target_"]
-    # A task's file has its class's name, in small letters.
-    task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
-    return [f"{program}={task}"] if task in conf.uses else []
+        config = read_checkpoint(path)["config"]
+    match config:
+        case {"task": {"_target_": str(target)}}:
+            # A task's file has its class's name, in small letters.
+            task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
+            return [f"{program}={task}"] if task in conf.uses else []
+    raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
 
 
 @contextmanager

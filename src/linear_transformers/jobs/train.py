@@ -120,7 +120,8 @@ def train(job: TrainJob) -> Outcome:
     try:
         config = plain(vars(job))
         module = Training(task, optimizer=job.optimizer, scheduler=job.scheduler, config=config)
-        trackers = trackers_for(job.logger, _description(job, config, run, task))
+        origin = provenance()
+        trackers = trackers_for(job.logger, _description(job, config, origin, run, task))
         trainer = _build_trainer(job, run, task, trackers)
         if hydra.mode == RunMode.MULTIRUN and trainer.world_size > 1:
             raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
@@ -132,7 +133,7 @@ def train(job: TrainJob) -> Outcome:
         open_run(run, config, rank=rank)
         with started(trackers if trainer.is_global_zero else ()) as lines:
             if trainer.is_global_zero:
-                write_provenance(run.path)
+                write_provenance(run.path, origin)
                 Record(run.metrics).begin(task.figures)
                 _announce(run, data, task, trainer, [*lines, *notes])
             return _run(job, run, module, Loaders(data), trainer, resume)
@@ -275,7 +276,9 @@ def _announce(
     print("\n".join(lines), flush=True)
 
 
-def _description(job: TrainJob, config: dict[str, Any], run: Run, task: Task) -> Description:
+def _description(
+    job: TrainJob, config: dict[str, Any], origin: dict[str, Any], run: Run, task: Task
+) -> Description:
     assert job.group is not None
     return Description(
         folder=run.path,
@@ -285,7 +288,7 @@ def _description(job: TrainJob, config: dict[str, Any], run: Run, task: Task) ->
         group=job.group,
         tags=tuple(job.tags),
         figures=task.figures,
-        config={**config, "provenance": provenance()},
+        config={**config, "provenance": origin},
     )
 
 

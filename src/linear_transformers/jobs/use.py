@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from linear_transformers.config.choices import checked, checked_choice, options_of
-from linear_transformers.config.messages import unknown_key
+from linear_transformers.config.choices import checked, checked_choice
 from linear_transformers.provenance import provenance
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.runs.sweeps import Outcome
@@ -49,9 +48,6 @@ def use(program: str, config: Mapping[str, Any]) -> Outcome:
             f"{others} has."
         )
     options = {key: value for key, value in config.items() if key not in common}
-    known = [name.rstrip("_") for name in (*common, *options_of(uses[program]))]
-    if unknown := next((key for key in options if key not in known), None):
-        raise ValueError(unknown_key(unknown, known))
     chosen = uses[program](**checked(uses[program], options, ""))
     return chosen.run(trained, partial(_watched, job, trained, program, dict(config)))
 

@@ -16,6 +16,7 @@ from linear_transformers.files import remove_leftovers, replacing
 
 # Lightning starts further processes with this process's environment: they join the same run.
 RUN_ID = "LINEAR_TRANSFORMERS_RUN_ID"
+CHECKPOINTS = "checkpoints"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def samples(self) -> Path:
@@ -155,9 +156,15 @@ def find_checkpoint(name: str, runs: Path) -> Path:
             return candidate
         if candidate.is_dir():
             return Run(candidate).best_checkpoint()
-    known = sorted(path.parent.name for path in runs.glob("*/checkpoints"))
+    known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINTS}"))
     there = f"Runs in {runs}: {', '.join(known[-5:])}." if known else f"{runs} holds no runs yet."
     raise ValueError(f"{name} is neither a run nor a checkpoint file. {there}")
+
+
+def folder_of(checkpoint: Path) -> Path:
+    """Return the folder of a checkpoint's run, or its own where it lies elsewhere."""
+    beside = checkpoint.parent
+    return beside.parent if beside.name == CHECKPOINTS else beside
 
 
 def shown(path: Path) -> Path:

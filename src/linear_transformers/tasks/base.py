@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkab
 import torch
 from torch import Tensor, nn
 
+from linear_transformers.config.choices import Choice
 from linear_transformers.data.base import Shape
-from linear_transformers.runs.folder import claim_folder
+from linear_transformers.runs.folder import claim_folder, folder_of
 from linear_transformers.runs.sweeps import Outcome
 
 Row = dict[str, Any]
@@ -238,13 +239,12 @@ class Trained:
     config: dict[str, Any]
     weights: str | None
     task: Any
-    data: Any
+    data: Choice[Any]
 
     @property
     def folder(self) -> Path:
         """The folder of the run, or of a checkpoint that lies elsewhere."""
-        beside = self.path.parent
-        return beside.parent if beside.name == "checkpoints" else beside
+        return folder_of(self.path)
 
 
 class Use(ABC):

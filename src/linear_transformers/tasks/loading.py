@@ -3,13 +3,13 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import TypeAdapter, ValidationError
 
-from linear_transformers.config.choices import Choice, checked_choice
+from linear_transformers.config.choices import Choice, checked, checked_choice
 from linear_transformers.data.base import DataSource
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tasks.base import Task, Trained
@@ -59,12 +59,10 @@ def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
     """
     assert isinstance(task.target, type)
     if isinstance(shape, dict):
-        try:
-            shape = TypeAdapter(task.target.shape_class).validate_python(shape)
-        except ValidationError as error:
-            fault = error.errors()[0]
-            where = ".".join(map(str, ("shape", *fault["loc"])))
-            raise ValueError(f"{where}: {fault['msg']}.") from error
+        kind = task.target.shape_class
+        values, shape = shape, kind(**checked(kind, shape, "shape"))
+        if asdict(shape) != values:  # something was left out, or of another type
+            raise ValueError(f"shape={values} is no {kind.__name__}: {asdict(shape)} would be one.")
     return task(shape, model)
 
 
