@@ -394,6 +394,7 @@ def test_models_of_images_and_of_speech_are_told_apart(root, tmp_path):
     assert "SpeechRecognition: transcribe.py has" in message
     message = complaint("train", "model=bilstm", "logger=none", f"paths.runs={tmp_path}")
     assert "BiLstm" in message
+    assert "data=espeak" in message
     message = complaint("train", "model.causal=false", "logger=none", f"paths.runs={tmp_path}")
     assert "model.causal=true" in message
     message = complaint(

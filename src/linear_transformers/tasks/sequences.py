@@ -44,8 +44,8 @@ class SequenceTask(Task):
         stack = model(max_length=shape.length)
         if not isinstance(stack, Transformer):
             raise ValueError(
-                f"{type(stack).__name__} is no causal stack of layers, which values that are "
-                "drawn one after the other need. Choose another model."
+                f"{type(stack).__name__} is no causal stack of layers, which drawing values one "
+                "after the other needs. Choose another model, or speech data: data=espeak."
             )
         whole = AutoregressiveTransformer(
             stack,
