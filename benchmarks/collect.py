@@ -1,10 +1,10 @@
-"""Figures of finished runs, as data.
+"""Collect the figures of finished runs.
 
     uv run python -m benchmarks.collect digits runs/NAME runs/NAME
     uv run python -m benchmarks.collect copying runs/sweeps/NAME
 
-reads each run's config.yaml, metrics.jsonl and provenance.json, and a multirun's results.json, and
-writes results/digits.json. Call it on the machine that trained, for runs that were not interrupted.
+This reads each run's config.yaml, metrics.jsonl and provenance.json, and a multirun's results.json,
+and writes results/digits.json. Call it on the machine that trained, for uninterrupted runs.
 """
 
 import argparse
@@ -26,9 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", help="results/<name>.json is written")
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs or multiruns")
-    parser.add_argument("--device", default="cpu", help="what they ran on, of this machine")
-    parser.add_argument("--title", help="of the table; unset, Runs on <name>")
-    parser.add_argument("--note", help="what is to be known of it, above the table")
+    parser.add_argument("--device", default="cpu", help="the device that trained")
+    parser.add_argument("--title", help="the table's title; unset, Runs on <name>")
+    parser.add_argument("--note", help="a note above the table")
     options = parser.parse_args()
     rows = [row for path in options.runs for row in rows_of(path)]
     sources = [source_of(run) for path in options.runs for run in runs_of(path)]
@@ -40,7 +40,7 @@ def main() -> None:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Return the row of a run, or one for each job of a multirun that is done."""
+    """Return the row of a run, or the rows of a multirun's finished jobs."""
     if not (path / "results.json").is_file():
         return [figures(path)]
     table = table_of(_done(path))
@@ -48,7 +48,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def runs_of(path: Path) -> list[Path]:
-    """Return the folders of the runs that the rows are of."""
+    """Return the folders of the runs of these rows."""
     if not (path / "results.json").is_file():
         return [path]
     runs = path.parent.parent  # of runs/sweeps/NAME
@@ -61,7 +61,7 @@ def _done(multirun: Path) -> list[dict[str, Any]]:
 
 
 def figures(run: Path) -> dict[str, Any]:
-    """Return a row: what was trained, how well it does, what it cost."""
+    """Return a row: the model that was trained, its metrics and its costs."""
     model = _config(run)["model"]
     sizes = {"layers": "num_layers", "heads": "num_heads", "model_dim": "model_dim"}
     return {
@@ -78,12 +78,11 @@ def figures(run: Path) -> dict[str, Any]:
 
 
 def source_of(run: Path) -> dict[str, Any]:
-    """Return what a run's figures depend on, and how it learned.
+    """Return a run's provenance and its learning curves.
 
     Returns:
-        `run`, its name; `seed`; `starts`, what it wrote each time that it was started;
-        `seconds`, from its first record to its last; and `curves`, see `curves`. What the
-        folder does not hold is empty.
+        `run`, its name; `seed`; `starts`, the provenance of each of its starts; `seconds`, from
+        its first record to its last; and `curves`, see `curves`.
     """
     records = _records(run)
     times = [record["time"] for record in records] or [0]
@@ -97,7 +96,7 @@ def source_of(run: Path) -> dict[str, Any]:
 
 
 def curves(records: list[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return each validation figure, and the same figure in training, thinned out.
+    """Return the thinned curves of each validation metric and of the same metric in training.
 
     Returns:
         For each name `step` and `value`, of equal length.

@@ -1,22 +1,22 @@
-"""What a device does: when it is done, and how fast it copies."""
+"""The clock and the memory bandwidth of a device."""
 
 import math
 import time
 
 import torch
 
-COPIED, COPIES = 2**28, 4  # bytes, more than any cache holds; and how often, between two looks
+COPIED, COPIES = 2**28, 4  # bytes of a copy, more than any cache holds; copies per timing
 
 
 def now(device: str) -> float:
-    """Seconds, when all that was asked of the device is done."""
+    """Return the time in seconds, once the device has finished all queued work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
     return time.perf_counter()
 
 
 def peak_copy(device: str) -> float:
-    """Bytes a second, read and written, of a large copy."""
+    """Return the bandwidth of a large copy: bytes read and written per second."""
     source = torch.ones(COPIED // 4, device=device)
     target = torch.empty_like(source)
     best = math.inf

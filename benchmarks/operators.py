@@ -1,21 +1,21 @@
-"""Causal attention forward and backward: every kernel of ours and of the peers, side by side.
+"""Causal attention forward and backward: our kernels and those of the peers, side by side.
 
     uv run python -m benchmarks.operators
     uv run python -m benchmarks.operators --shapes 1x65536 --threads 1 --kernels chunkwise cpp
     uv run python -m benchmarks.operators --device cuda --dtype bfloat16 float32
 
-One layer without projections, from queries, keys and values to outputs, with the feature map and
-the normaliser, on random input [batch, length, heads, head_dim]. All kernels run in this process,
-each in turn, several times over; medians are kept. What cannot run here is left out, and said.
+This measures one layer without projections, from queries, keys and values to outputs, with the
+feature map and the normaliser, on random input [batch, length, heads, head_dim]. All kernels run in
+this process, in turn, several times over; medians are kept. Kernels that cannot run are named.
 Peers, each as its own library calls it: pytorch-fast-transformers (`fast-transformers`: its C++
 or CUDA kernel), flash-linear-attention (`fla`: its Triton kernels), and PyTorch's
 scaled_dot_product_attention (`sdpa`: FlashAttention on a GPU), which is softmax attention. On a
-GPU passes are replayed as captured graphs, so that the device is measured and not its host; in
-float32 fla multiplies in tf32, our Triton kernels in three parts of it.
+GPU passes are replayed as captured graphs, so that the device is measured and not its host. In
+float32 fla multiplies in tf32, our Triton kernels in three parts of tf32.
 
-Arithmetic and traffic are what linear attention cannot do without: 4 c m operations a position and
+Arithmetic and traffic are the least that linear attention needs: 4 c m operations a position and
 head forward, three times as many backward; inputs read once, outputs written once. They are given
-as shares of what this machine does in a large matrix product and in a large copy, measured before.
+as shares of this machine's peak, measured before in a large matrix product and a large copy.
 """
 
 import argparse
@@ -44,9 +44,9 @@ from linear_transformers.sampling.captured import capture
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 OURS = ("chunkwise", "cpp", "triton", "cuda")
 SDPA = "sdpa"
-WIDTH = 108  # that of the tables
+WIDTH = 108  # columns of the tables
 SEED = 0
-REPLAYS = 20  # of a graph between two looks at the clock
+REPLAYS = 20  # of a graph per timing
 PEERS = (peers.FAST_TRANSFORMERS, peers.FLA, SDPA)
 PRECISIONS = {"float32": "32", "bfloat16": "bf16", "float16": "16"}
 ON_CPU = ("16x784", "4x3072", "1x16384")
@@ -65,7 +65,7 @@ def main() -> None:
         for threads in options.threads:
             for shape in options.shapes:
                 rows += at_shape(shape, getattr(torch, dtype), threads, options, console)
-                # Each time: a device may be taken away before the last.
+                # Saved after each shape: a device may be taken away before the last.
                 path = measurement.save(rows, summary=summary(rows))
     if found := summary(rows):
         console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
@@ -78,11 +78,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--dtype", nargs="+", default=["float32"], choices=PRECISIONS)
-    parser.add_argument("--threads", type=int, nargs="+", help="of a CPU")
+    parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--kernels", nargs="+", default=[*OURS, *PEERS])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--name", help="of the file in results/; unset, after the device")
+    parser.add_argument("--name", help="the name in results/; unset, by device")
     options = parser.parse_args()
     on_gpu = torch.device(options.device).type == "cuda"
     options.shapes = options.shapes or list(ON_GPU if on_gpu else ON_CPU)
@@ -91,7 +91,7 @@ def parse() -> argparse.Namespace:
 
 
 def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel | str:
-    """An attention as a function of q, k and v; or why it cannot run."""
+    """Return an attention as a function of q, k and v, or why it cannot run."""
     sizes = (options.heads, options.head_dim)
     if name == SDPA:
         return SoftmaxAttention(*sizes)
@@ -100,7 +100,7 @@ def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel
         reason = peers.unavailable(name, device, dtype)
         return reason or peers.ATTENTIONS[name](options.head_dim)
     if name not in KERNELS:
-        raise SystemExit(f"error: {name} is no kernel. Choose of {[*KERNELS, *PEERS]}.")
+        raise SystemExit(f"error: {name} is not a kernel. Choose of {[*KERNELS, *PEERS]}.")
     if reason := KERNELS[name].unavailable(device, dtype):
         return reason
     return LinearAttention(*sizes, feature_map=Elu, kernel=name)
@@ -113,15 +113,15 @@ def at_shape(
     options: argparse.Namespace,
     console: Console,
 ) -> list[dict[str, Any]]:
-    """Measure every kernel at one shape, and print what was found."""
+    """Measure every kernel at one shape; print and return the rows."""
     batch, length = map(int, shape.split("x"))
     size, precision = (batch, length, options.heads, options.head_dim), str(dtype).split(".")[1]
     kernels = {name: kernel(name, dtype, options) for name in options.kernels}
     with thread_count(threads):
         arithmetic = peak_flops(torch.device(options.device), PRECISIONS[precision])
         copying = peak_copy(options.device)
-        able = {name: run for name, run in kernels.items() if not isinstance(run, str)}
-        times = measure(able, size, dtype, options)
+        runnable = {name: run for name, run in kernels.items() if not isinstance(run, str)}
+        times = measure(runnable, size, dtype, options)
     against = [peer for peer in PEERS if peer in times]
     table = Table(title=f"{batch} x {length}, {precision}, threads: {threads}")
     for column in ("kernel", "forward ms", "backward ms"):
@@ -166,7 +166,7 @@ SHARES = ("share_of_peak", "share_of_copy")
 
 
 def ratio_of(peer: str, way: str) -> str:
-    """What the row of a kernel calls: how many times as fast as a peer it is."""
+    """Return the name of the column: how many times as fast as a peer a kernel is."""
     return f"times_{peer.replace('-', '_')}_{way}"
 
 
@@ -176,7 +176,7 @@ def measure(
     dtype: torch.dtype,
     options: argparse.Namespace,
 ) -> dict[str, tuple[float, float]]:
-    """Median milliseconds forward and backward of each kernel."""
+    """Return the median milliseconds forward and backward of each kernel."""
     torch.manual_seed(SEED)
     make = {"dtype": dtype, "device": options.device}
     inputs = [torch.randn(size, **make).requires_grad_() for _ in range(3)]
@@ -186,7 +186,7 @@ def measure(
     for round_ in range(options.rounds + 1):
         for name, call in calls.items():
             forward, both = call()
-            if round_:  # the first compiles, and makes room
+            if round_:  # the first compiles, and allocates
                 times[name].append((1000 * forward, 1000 * (both - forward)))
     return {
         name: (median(f for f, _ in pairs), median(b for _, b in pairs))
@@ -197,7 +197,7 @@ def measure(
 def passes(
     run: Kernel, inputs: list[Tensor], gradient: Tensor, device: str
 ) -> Callable[[], tuple[float, float]]:
-    """Measures seconds of a forward pass, and of that and the backward pass after it."""
+    """Return a function that times a forward pass, and forward and backward, in seconds."""
 
     def both() -> None:
         torch.autograd.grad(run(*inputs), inputs, gradient)
@@ -211,7 +211,7 @@ def passes(
 
     if torch.device(device).type != "cuda":
         return on_cpu
-    # Captured: a call takes the host longer to ask for than the device to do.
+    # Captured: launching takes the host longer than running takes the device.
     graphs = [capture(call, gradient.device) for call in (lambda: run(*inputs), both)]
 
     def on_gpu() -> tuple[float, float]:
@@ -227,7 +227,7 @@ def passes(
 
 
 def least_work(size: tuple[int, ...], itemsize: int) -> tuple[int, int]:
-    """Operations and bytes of a forward and a backward pass of linear attention."""
+    """Return the operations and bytes of a forward and a backward pass of linear attention."""
     positions, width = math.prod(size[:-1]), size[-1]
     forward = 4 * positions * width * width
     # Forward q, k, v to outputs; backward those and the outputs' gradient to three gradients.
@@ -245,7 +245,7 @@ def thread_count(threads: int) -> Iterator[None]:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how our kernels compare with each peer; nothing where no peer was measured."""
+    """Return a table of our kernels against each peer, empty if no peer was measured."""
     table = []
     for peer, dtype, name in product(PEERS, dict.fromkeys(row["dtype"] for row in rows), OURS):
         chosen = [row for row in rows if (row["kernel"], row["dtype"]) == (name, dtype)]

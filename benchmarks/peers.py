@@ -1,9 +1,9 @@
-"""What the benchmarks compare with: other libraries, where they are installed.
+"""The libraries that the benchmarks compare with, where they are installed.
 
     uv sync --extra fla                  flash-linear-attention, for GPUs
     uv sync --extra fast-transformers    the paper's own library, which has not changed since 2021
 
-The second builds with a present torch in five to nine minutes; for CPUs, with nvcc off the PATH.
+The second takes five to nine minutes to build with a present torch. For CPUs, take nvcc off PATH.
 """
 
 from collections.abc import Callable
@@ -25,6 +25,7 @@ Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def installed(console: Console) -> bool:
+    """Return whether fast-transformers is installed; say so if it is not."""
     if find_spec("fast_transformers") is None:
         console.print(f"{FAST_TRANSFORMERS} is not installed, and not measured")
         return False
@@ -44,7 +45,7 @@ def unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | No
 
 
 def fast_transformers_attention(head_dim: int) -> Attention:
-    """Its layer of causal linear attention; its masks are made beforehand."""
+    """Return fast-transformers' layer of causal linear attention, which keeps its masks."""
     from fast_transformers.attention import CausalLinearAttention
     from fast_transformers.masking import LengthMask, TriangularCausalMask
 
@@ -62,7 +63,7 @@ def fast_transformers_attention(head_dim: int) -> Attention:
 
 
 def fla_attention(head_dim: int) -> Attention:
-    """Its chunked kernel with its own normaliser, as its layer calls it after the feature map."""
+    """Return fla's chunked kernel and normaliser, as its layer calls them after the feature map."""
     from fla.ops.linear_attn import chunk_linear_attn
 
     phi = Elu(head_dim)
@@ -77,9 +78,9 @@ ATTENTIONS = {FAST_TRANSFORMERS: fast_transformers_attention, FLA: fla_attention
 
 
 class FastTransformersStepper(Stepper):
-    """Its recurrent transformer with the weights of a model of ours: the same function.
+    """A stepper of fast-transformers' recurrent transformer, with the weights of our model.
 
-    Embedding, positions and head are ours, and so is the prefill, which is not measured.
+    Embedding, positions, head and the prefill, which is not measured, are ours.
     """
 
     name: ClassVar[str] = FAST_TRANSFORMERS

@@ -1,4 +1,4 @@
-"""What weights in bfloat16 or int8 cost in bits/dim, on the test images of checkpoints.
+"""The cost of bfloat16 or int8 weights in bits/dim, on the test images of checkpoints.
 
     uv run python -m benchmarks.precision RUN [RUN ...]
     uv run python -m benchmarks.precision RUN --images 200
@@ -30,7 +30,7 @@ from linear_transformers.tasks.loading import load
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
-    parser.add_argument("--images", type=int, help="the first so many; unset, all")
+    parser.add_argument("--images", type=int, help="the number of images; unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
@@ -48,10 +48,10 @@ def main() -> None:
 
 
 def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
-    """Bits/dim of the test images at each precision, and how many more than in float32."""
+    """Return the bits/dim of the test images at each precision, and the cost over float32."""
     task, data = trained.task, trained.data()
     if not isinstance(task, ImageGeneration):
-        raise ValueError(f"{trained.path} is no model of images.")
+        raise ValueError(f"{trained.path} is not a model of images; give one that is.")
     values = to_sequences(data.splits.test[:images]).long()
     given = torch.zeros(values.shape[1], dtype=torch.bool)
     rows = []

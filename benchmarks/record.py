@@ -1,11 +1,11 @@
-"""The files in results/: figures, and what they depend on.
+"""The files in results/: figures and their provenance.
 
 title, command, commit, clean, date, machine, versions    see linear_transformers.provenance
-device, threads, seeds, seconds    what was measured, with what, and how long that took
-note       a person's words
-summary    {caption, rows}: a short table of what the figures come to
+device, threads, seeds, seconds    the conditions of the measurement, and its duration
+note       a remark by hand
+summary    {caption, rows}: a short table that sums up the figures
 rows       the figures
-sources    what rows were taken over from: runs that trained (`collect.source_of`), or an
+sources    the origin of rows that were taken over: training runs (`collect.source_of`), or an
            earlier measurement
 """
 
@@ -23,22 +23,22 @@ from linear_transformers.files import replacing
 from linear_transformers.provenance import provenance
 
 RESULTS = Path(os.environ.get("RESULTS") or Path(__file__).parent.parent / "results")
-ALIKE = ("machine", "versions", "device", "threads")  # times can be compared where these agree
+ALIKE = ("machine", "versions", "device", "threads")  # times are comparable if these agree
 FIGURES = ("title", "note", "summary", "rows", "sources")
-# What a figure cannot be trusted without; of a run, and of a measurement.
+# The provenance that every figure needs, of a run and of a measurement.
 RUN_NEEDS = ("command", "commit", "date", "processor", "memory_gb", "versions")
 NEEDS = (*RUN_NEEDS, "threads", "seeds", "seconds")
 Rows = Sequence[dict[str, Any]]
 
 
 class Measurement:
-    """A measurement from its beginning on, when its commit and its clock are taken.
+    """A measurement, whose commit and clock are taken when it is constructed.
 
     Args:
-        name: results/<name>.json is written.
+        name: The name of the file, results/<name>.json.
         title: The heading in RESULTS.md.
         device: The torch device that is measured.
-        seeds: The seeds of what is random in it; of trained models, those of their training.
+        seeds: The random seeds; for trained models, those of their training.
     """
 
     def __init__(self, name: str, title: str, *, device: str, seeds: Iterable[int | None]):
@@ -53,7 +53,7 @@ class Measurement:
         }
 
     def earlier(self) -> dict[str, Any] | None:
-        """Return what the file holds so far, if that was measured on a machine like this one."""
+        """Return the earlier content of the file, if it was measured on a machine like this one."""
         found = json.loads(self.path.read_text()) if self.path.is_file() else {}
         return found if all(found.get(key) == self.about[key] for key in ALIKE) else None
 
@@ -61,10 +61,9 @@ class Measurement:
         """Write the file, replacing what was measured before.
 
         Args:
-            rows: The figures, a row for each thing that was measured.
-            seconds: How long it took; by default, since the measurement began.
-            more: `note`, `summary` and `sources`, see this module; those that are empty are
-                left out.
+            rows: The figures, one row per case.
+            seconds: The duration; by default, since the measurement began.
+            more: The `note`, `summary` and `sources`, see this module; empty ones are left out.
         """
         seconds = time.monotonic() - self.started if seconds is None else seconds
         more = {key: value for key, value in more.items() if value}
@@ -77,19 +76,19 @@ class Measurement:
 
 
 def as_sources(measurement: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what a measurement's rows came from, for another one that takes some of them over."""
+    """Return the sources of a measurement's rows, for another one that takes some of them over."""
     about = {key: value for key, value in measurement.items() if key not in FIGURES}
     return [about, *measurement.get("sources", [])]
 
 
 def starts(measurement: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return everything that was started for the rows: the measurement, then its sources."""
+    """Return the provenance of every start behind the rows: the measurement's, its sources'."""
     sources = measurement.get("sources", [])
     return [measurement, *(start for x in sources for start in x.get("starts") or [x])]
 
 
 def lacking(measurement: dict[str, Any]) -> list[str]:
-    """Name what a measurement does not say, or what one of its sources does not."""
+    """Return the names of what a measurement, or one of its sources, does not say."""
     own, *others = starts(measurement)
     return [name for name in NEEDS if not _says(own, name)] + [
         f"{name} of a run" for name in RUN_NEEDS if not all(_says(other, name) for other in others)
@@ -106,5 +105,5 @@ def to_json(value: Any) -> str:
     def joined(plain: re.Match[str]) -> str:
         return f"[{' '.join(line.strip() for line in plain[1].splitlines())}]"
 
-    # A line break in a string is escaped: what is matched stands between strings.
+    # Line breaks in strings are escaped, so a match never begins or ends in a string.
     return re.sub(r"\[\n([^\[\]{}]*?)\n\s*\]", joined, json.dumps(value, indent=2))

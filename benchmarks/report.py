@@ -1,4 +1,4 @@
-"""Write RESULTS.md from the measurements in results/, and say what they lack.
+"""Write RESULTS.md from the measurements in results/, and print what they lack.
 
 uv run python -m benchmarks.report
 """
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def section(name: str, measurement: dict[str, Any]) -> str:
-    """Return a measurement as a heading, what it depends on, and its tables."""
+    """Return a measurement's section: a heading, its provenance and its tables."""
     summary = measurement.get("summary")
     note = measurement.get("note") or measurement.get("finding")
     paragraphs = [
@@ -46,7 +46,7 @@ def section(name: str, measurement: dict[str, Any]) -> str:
 
 
 def where(measurement: dict[str, Any]) -> str:
-    """Return in one line what was measured on, with what, and when."""
+    """Return the machine, versions, seeds, duration, date and commits in one line."""
     machine = measurement["machine"]
     if "processor" not in machine:  # written before measurements had a commit
         return (
@@ -70,7 +70,7 @@ def where(measurement: dict[str, Any]) -> str:
 
 
 def commit(start: dict[str, Any]) -> str:
-    """Return the commit that something was started from, in short."""
+    """Return the abbreviated commit of a start."""
     if not start.get("commit"):
         return ""
     return f"commit {start['commit'][:7]}{'' if start['clean'] else ' with changes'}"
@@ -83,7 +83,7 @@ def commands(measurement: dict[str, Any]) -> list[str]:
 
 
 def lacks(measurement: dict[str, Any]) -> str:
-    """Return a line that names what a measurement does not say; nothing where it says all."""
+    """Return a line that names what a measurement does not say, empty if it says all."""
     names = ", ".join(record.lacking(measurement)).replace("_gb", "")
     return f"lacks: {names}" if names else ""
 

@@ -8,18 +8,17 @@ A step samples one value and reads it. Its cost is measured at evenly spaced pos
 sequence, each method in turn at each position, several times over; the median of each
 position is averaged over positions, and images a second follow from that average.
 
-    compiled, compiled bfloat16, compiled int8    linear attention, a call of C++ a step, by the
-                                   precision of its weights
-    captured, captured bfloat16    the same on a GPU: a captured graph a step
+    compiled, compiled bfloat16, compiled int8    linear attention, one C++ call a step, by the
+                                   precision of the weights
+    captured, captured bfloat16    the same on a GPU: one captured graph a step
     recurrent                      linear attention, the model's own step
     fast-transformers              the same with pytorch-fast-transformers, see benchmarks/peers.py
-    softmax, cached                the model's own step, with its keys and values kept
-    softmax, recomputed            a step is a whole forward pass, and is taken once at each
-                                   position, with the most threads only
+    softmax, cached                softmax attention, the model's own step with a key-value cache
+    softmax, recomputed            softmax attention, a whole forward pass a step: once at each
+                                   position, with the greatest number of threads only
 
-What does not fit into a GPU's memory beside the others is left out. On a GPU the share of what
-moving the states through memory allows is given: what is read and written of them in a step, a
-second, over what a large copy reaches there.
+Methods that do not fit into a GPU's memory beside the others are left out. On a GPU,
+`share_of_copy` is the bandwidth of reading and writing the states over that of a large copy.
 """
 
 import argparse
@@ -57,7 +56,7 @@ OURS = (*COMPILED, *CAPTURED, RECURRENT)
 METHODS = (*COMPILED, *CAPTURED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_CPU = (*COMPILED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_GPU = (*CAPTURED, RECURRENT, FAST_TRANSFORMERS, CACHED)
-# In turn, for want of memory.
+# The order in which methods are dropped if memory runs out.
 DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured")
 REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
 
@@ -74,7 +73,7 @@ def main() -> None:
     for length in options.length:
         for batch in options.batch:
             rows += measured(length, batch, options, console)
-            # Each time: a device may be taken away, or run out of memory in its own ways.
+            # Saved after each case: a device may be taken away, or run out of memory.
             path = measurement.save(rows, summary=summary(rows))
     if found := summary(rows):
         console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
@@ -84,7 +83,7 @@ def main() -> None:
 def measured(
     length: int, batch: int, options: argparse.Namespace, console: Console
 ) -> list[dict[str, Any]]:
-    """Measure every method at one length and batch size, and print what was found."""
+    """Measure every method at one length and batch size; print and return the rows."""
     table = Table(title=f"{options.layers} layers, {length} values an image, batch {batch}")
     for column in ("threads", "method", "ms a step", "images/s", *REFERENCES):
         heading, justify = column.replace("_", " "), "left" if column == "method" else "right"
@@ -120,7 +119,7 @@ def measured(
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return how linear attention compares with its rivals; nothing where none was measured."""
+    """Return a table of linear attention against its rivals, empty if none was measured."""
     best: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
         times = best.setdefault((row["batch"], row["length"]), {})
@@ -144,12 +143,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--model-dim", type=int, default=256)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
     parser.add_argument("--methods", nargs="+", choices=METHODS)
-    parser.add_argument("--positions", type=int, default=4, help="where steps are measured")
-    parser.add_argument("--steps", type=int, default=8, help="consecutive steps a measurement")
+    parser.add_argument("--positions", type=int, default=4, help="positions that are measured")
+    parser.add_argument("--steps", type=int, default=8, help="consecutive steps per timing")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, nargs="+", help="of a CPU")
+    parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--name", help="of the file in results/; unset, after the device")
+    parser.add_argument("--name", help="the name in results/; unset, by device")
     options = parser.parse_args()
     on_gpu = torch.device(options.device).type == "cuda"
     options.methods = options.methods or list(ON_GPU if on_gpu else ON_CPU)
@@ -161,8 +160,10 @@ def parse() -> argparse.Namespace:
 def measure(
     length: int, batch: int, options: argparse.Namespace, *, last: bool
 ) -> tuple[dict[str, float], float]:
-    """Mean milliseconds a step of each method over the sequence; and, on a GPU, those that
-    reading and writing the states takes at the speed of a copy, else 0."""
+    """Return the mean milliseconds a step of each method, and those that moving the states takes.
+
+    The latter are at the bandwidth of a large copy on a GPU, and 0 on a CPU.
+    """
     distribution = LogisticMixture(NUM_VALUES)
     linear = build(partial(LinearAttention, feature_map=Elu), distribution, length, options)
     softmax = build(SoftmaxAttention, distribution, length, options)
@@ -174,7 +175,7 @@ def measure(
         if found is not None:
             times = found
             break
-        torch.cuda.empty_cache()  # here: what was allocated is out of sight
+        torch.cuda.empty_cache()  # only here are the tensors of the last attempt freed
     if linear.device.type != "cuda":
         return times, 0.0
     moved = 2 * linear.stack.state_bytes(length) * batch
@@ -190,7 +191,7 @@ def step_times(
     batch: int,
     options: argparse.Namespace,
 ) -> dict[str, float] | None:
-    """Mean milliseconds a step of each method; None if they do not fit into memory together."""
+    """Return the mean milliseconds a step of each method, or None if memory runs out."""
     if not methods:
         return {}
     try:

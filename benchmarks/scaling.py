@@ -5,10 +5,9 @@
 
 Forward and backward of one attention layer on random input, N = 2^9 ... 2^16, the batch in
 inverse proportion to N; linear attention goes on to 2^20, one sequence at a time. Each point
-runs in a process of its own, so that one that runs out of memory or time ends nothing but its
-own curve. The memory of a point is what its process holds at most, less what it held before the
-first forward pass. Models that are not measured keep their points of the last time, if that
-was on the same machine.
+runs in a process of its own, so that running out of memory or time ends its own curve only. The
+memory of a point is the peak of its process, less what it held before the first forward pass.
+Models that are not measured keep their earlier points, if these are from the same machine.
 """
 
 import argparse
@@ -35,7 +34,7 @@ from linear_transformers.pictures.tables import markdown
 
 PROJECT = Path(__file__).parent.parent
 SEED = 0
-# A model of the command line, and what of it is set for this figure.
+# The models of the figure, as overrides of the command line.
 MODELS = {
     "linear": ["model=linear"],
     "softmax": ["model=softmax"],
@@ -49,7 +48,7 @@ MODELS = {
     "delta": ["model=delta"],
     "gated-delta": ["model=gated_delta"],
 }
-FITTED_FROM = 2**12  # below that, what does not depend on N still counts
+FITTED_FROM = 2**12  # below that, constant costs still count
 
 
 def main() -> None:
@@ -72,7 +71,7 @@ def main() -> None:
             if "failed" in row:
                 break  # longer ones would fail as well
     rows.sort(key=lambda row: list(MODELS).index(row["model"]))
-    # Longer ones are no longer side by side: a pass works on more memory than its batch did.
+    # Beyond options.tokens the batch is 1: passes then take more memory and do not compare.
     found = summary([row for row in rows if row["length"] <= options.tokens], options.tokens)
     if found:
         print(markdown(found["rows"]))
@@ -90,15 +89,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=2**16, help="batch x length, at most")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--seconds", type=float, default=1.0, help="how long a point repeats")
-    parser.add_argument("--limit", type=float, default=180.0, help="seconds a point may take")
+    parser.add_argument("--seconds", type=float, default=1.0, help="repetitions of a point [s]")
+    parser.add_argument("--limit", type=float, default=180.0, help="timeout of a point [s]")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def in_process_of_its_own(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
-    """One point, or why there is none."""
+    """Return the row of one point, or of why it failed."""
     command = [sys.executable, "-m", "benchmarks.scaling", "--point", json.dumps([model, length])]
     for name in ("tokens", "heads", "head_dim", "seconds", "device"):
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
@@ -117,7 +116,7 @@ def in_process_of_its_own(model: str, length: int, options: argparse.Namespace) 
 
 
 def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Forward and backward of one layer, as often as fits into the time."""
+    """Return time and peak memory per sequence, forward and backward, of one layer."""
     torch.manual_seed(SEED)
     attention = build(model, length, options).to(options.device)
     batch = max(1, options.tokens // length)
@@ -125,7 +124,7 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
     q, k, v = (torch.randn(shape, device=options.device, requires_grad=True) for _ in range(3))
     gradient = torch.randn(shape, device=options.device)
     if options.device == "cpu":
-        _be_measured()
+        _reset_peak_memory()
     before = memory(options.device)
     times: list[float] = []
     while len(times) < 2 or (sum(times) < options.seconds and len(times) < 50):
@@ -155,7 +154,7 @@ def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Modu
 
 
 def memory(device: str) -> int:
-    """The most bytes so far: of tensors on a GPU, of the process on a CPU, under Linux."""
+    """Return the peak memory in bytes: of tensors on a GPU, of the process on a CPU (Linux)."""
     if device != "cpu":
         return torch.cuda.max_memory_allocated()
     status = Path("/proc/self/status").read_text()
@@ -164,15 +163,14 @@ def memory(device: str) -> int:
     )
 
 
-def _be_measured() -> None:
-    """Forget the most memory so far, which loading took. And where memory runs out, the system
-    is to end this process and no other."""
+def _reset_peak_memory() -> None:
+    """Reset the peak memory, which loading set, and let the system kill this process first."""
     Path("/proc/self/clear_refs").write_text("5")
     Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Of each model the exponent of N in time and memory, by least squares on logarithms."""
+    """Return each model's exponents of N in time and memory, by least squares on logarithms."""
     slopes: dict[str, dict[str, float]] = {}
     for model in dict.fromkeys(row["model"] for row in rows):
         points = [row for row in rows if row["model"] == model and "failed" not in row]
@@ -189,7 +187,7 @@ def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def summary(rows: list[dict[str, Any]], longest: int) -> dict[str, Any]:
-    """Return the exponents as a table; nothing where too few lengths were measured."""
+    """Return a table of the exponents, empty if too few lengths were measured."""
     table = [
         {"model": model} | {f"{what}_exponent": round(slope, 2) for what, slope in slopes.items()}
         for model, slopes in fitted(rows).items()
@@ -199,7 +197,7 @@ def summary(rows: list[dict[str, Any]], longest: int) -> dict[str, Any]:
 
 
 def plot(rows: list[dict[str, Any]], what: str, path: Path) -> Path:
-    """One curve a model, both axes logarithmic."""
+    """Plot one curve a model on logarithmic axes, and return the path."""
     figure, axes = plt.subplots(figsize=(7, 5))
     styles = ["-", "--", ":", "-."]
     for i, model in enumerate(dict.fromkeys(row["model"] for row in rows)):

@@ -13,8 +13,8 @@ from linear_transformers.ops.precision import widened, without_autocast
 class AdditiveAttention(CachedAttention):
     """V'_i = sum_{j<=i} exp(w . tanh(q_i + k_j)) v_j / sum_{j<=i} exp(w . tanh(q_i + k_j))
 
-    Costs O(t^2 d) for t positions, as softmax attention does, but by a tanh for each pair and
-    feature, where that has a matrix product. w is learned, one for each head.
+    Costs O(t^2 d) for t positions, as softmax attention does, but with a tanh for each pair and
+    feature instead of a matrix product. w is learned, one for each head.
 
     Args:
         num_heads: The number of heads, h.
@@ -46,7 +46,7 @@ class AdditiveAttention(CachedAttention):
             part = q[:, i : i + self.block_size]
             end = start + i + part.shape[1]
             args = (part, keys[:, :, :end], values[:, :, :end], self.weight)
-            # The tanh of every pair is too much to keep for the backward pass.
+            # The tanh of every pair takes too much memory to keep for the backward pass.
             if torch.is_grad_enabled():
                 outputs.append(checkpoint(_additive, *args, use_reentrant=False))
             else:

@@ -24,15 +24,15 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
     can be kept and continued twice (many completions of one prefix).
 
     Attributes:
-        kernel: The implementation of the parallel form that was asked for, by name. A mechanism
-            with several makes it an option; most have one, in PyTorch.
+        kernel: The name of the requested implementation of the parallel form. A mechanism with
+            several makes it an option; most have one, in PyTorch.
         constant_state: Whether the state's size is independent of the length of the past.
         exactly_causal: Whether no output depends on a later position. Otherwise its likelihoods
             are not valid, and stepping cannot give what `forward` gives.
         weights_sum_to_one: Whether outputs are means of values, so that a constant is preserved.
         shares_keys: Whether queries are their own keys; `k` is then ignored.
-        free_options: Options on which only speed and memory depend: a checkpoint that was
-            trained with one can be continued and used with another.
+        free_options: The options on which only speed and memory depend. They may change when a
+            checkpoint is continued or used.
     """
 
     kernel: str = "torch"
@@ -48,10 +48,10 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         self.head_dim = head_dim
 
     def kernel_on(self, device: torch.device) -> str:
-        """Return the name of the implementation that runs on a device: `auto` is resolved.
+        """Return the name of the implementation that runs on a device, with `auto` resolved.
 
         Raises:
-            ValueError: The implementation that was asked for cannot run there.
+            ValueError: The requested implementation cannot run there.
         """
         return self.kernel
 
@@ -75,11 +75,11 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         """Return the initial (empty) state.
 
         Args:
-            batch: The number of sequences that run side by side.
+            batch: The number of sequences, b.
             device: The device of the state.
             dtype: The type of the inputs to come. Sums may be kept in a wider one.
-            capacity: The number of positions expected. A hint to reserve memory once; more may
-                come, and states of constant size ignore it.
+            capacity: The number of positions to reserve memory for. More may follow; states of
+                constant size ignore it.
         """
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
@@ -128,15 +128,15 @@ class BidirectionalAttention(ABC):
             q: The queries.
             k: The keys.
             v: The values.
-            lengths: The number of positions of each sequence, at least 1; None is all. Padding
-                is ignored, and outputs at padding are undefined.
+            lengths: The length of each sequence, at least 1; None is all of it. Padding is
+                ignored, and outputs at padding are undefined.
         """
 
 
 class CrossAttention(BidirectionalAttention, Generic[Memory]):
     """Attention to another sequence, as decoders use it.
 
-    Keys and values are summarised once, and read as often as there are queries.
+    Keys and values are summarised once, into a memory that any number of queries read.
     """
 
     @abstractmethod
@@ -145,7 +145,7 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
 
     @abstractmethod
     def read(self, q: sh.Queries, memory: Memory) -> sh.Outputs:
-        """Return what each query reads from a memory."""
+        """Return the output of each query to a memory."""
 
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
@@ -153,7 +153,7 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
         return self.read(q, self.summarize(k, v, lengths))
 
 
-# Called with num_heads and head_dim, once a layer.
+# Called with num_heads and head_dim, once per layer.
 AttentionFactory = Callable[[int, int], CausalAttention]
 
 

@@ -12,11 +12,11 @@ from linear_transformers.attention.base import CausalAttention, check_equal_leng
 
 
 class Buffer:
-    """Memory that several states may share, and how much of it is taken.
+    """Memory that several states may share, of which the first `taken` positions are written.
 
-    A state owns what lies before its own length and nothing after. Whoever appends at the
-    end of the taken part may write in place; whoever appends elsewhere is a fork and copies.
-    That keeps `step` free of side effects without copying the cache at every step.
+    A state owns the positions before its own length. Appending at the end of the taken part
+    writes in place; appending elsewhere is a fork, and copies. So `step` has no side effects,
+    and yet does not copy the cache at every step.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class KeyValueCache(NamedTuple):
         """Return a cache with more positions at its end. This one is left unmodified."""
         start, end = self.length, self.length + keys.shape[2]
         buffer = self.buffer
-        # With gradients every step needs memory of its own: backward reads it again.
+        # With gradients every step needs memory of its own, which the backward pass reads.
         if buffer.taken != start or end > buffer.capacity or torch.is_grad_enabled():
             buffer = self._copied(capacity=max(end, buffer.capacity, 2 * start))
         buffer.keys[:, :, start:end] = keys
@@ -78,7 +78,7 @@ class CachedAttention(CausalAttention[KeyValueCache]):
 
     @abstractmethod
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
-        """Attend from positions `start`, `start + 1`, ... to a cache that ends with theirs."""
+        """Attend from positions `start`, `start + 1`, ... to a cache that ends with the last."""
 
     def init_state(
         self,

@@ -15,9 +15,8 @@ from linear_transformers.ops.bidirectional import valid
 class HashPlanes(nn.Module):
     """Random rotations that hash similar vectors into one bucket, one for each head and round.
 
-    The hash is that of Andoni et al. (2015), as in Reformer.
-
-    The planes are a buffer: saved with the weights, the same in every `forward` and `step`.
+    The hash is that of Andoni et al. (2015), as in Reformer. The planes are a buffer: saved with
+    the weights, the same in every `forward` and `step`.
 
     Args:
         num_heads: The number of heads, h.
@@ -37,8 +36,8 @@ class HashPlanes(nn.Module):
             raise ValueError(f"num_rounds={num_rounds} was asked for; it must be at least 1.")
         if num_buckets < 2 or num_buckets % 2:
             raise ValueError(
-                f"num_buckets={num_buckets} was asked for; it must be even: each direction of a "
-                "rotation and its opposite is one."
+                f"num_buckets={num_buckets} was asked for; it must be even and at least 2: each "
+                "direction of a rotation and its opposite is one."
             )
         self.num_buckets = num_buckets
         shape = (num_heads, num_rounds, head_dim, num_buckets // 2)

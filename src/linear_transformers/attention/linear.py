@@ -23,8 +23,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
 
         V'_i = phi(q_i)^T sum_{j<=i} phi(k_j) v_j^T  /  phi(q_i)^T sum_{j<=i} phi(k_j)
 
-    Costs O(t c m) for t positions; the state is c by m + 1 numbers a head, whatever t is. So is
-    what `summarize` keeps of a whole sequence, for encoders and for cross-attention.
+    Costs O(t c m) for t positions; the state is c by m + 1 numbers a head, whatever t is. The
+    memory that `summarize` returns, for encoders and cross-attention, has the same size.
 
     Args:
         num_heads: The number of heads, h.
@@ -39,8 +39,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             depends on it.
 
     Raises:
-        ValueError: A number is too small, or the kernel is unknown. One that cannot run where the
-            tensors are is refused when it is called.
+        ValueError: A number is too small, or the kernel is unknown. A kernel that cannot run on
+            the tensors' device raises when it is called.
     """
 
     constant_state: ClassVar[bool] = True
@@ -91,7 +91,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def step_in_place(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
     ) -> tuple[sh.Output, LinearState]:
-        """Step in Triton, where that runs: the state stays where it is."""
+        """Step in Triton where it can run, writing into the given state."""
         if kernels.triton_unavailable(v_i.device, v_i.dtype):
             return self.step(q_i, k_i, v_i, state)
         inputs = *self._scaled(q_i, k_i), v_i, state
@@ -119,7 +119,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         return mapped(self.feature_map, *self._scaled(*tensors))
 
     def _scaled(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        """Return what phi is applied to: each side of the dot product has sqrt(scale) of it."""
+        """Return the inputs of phi: each side of the dot product times sqrt(scale)."""
         if self.scale == 1.0:
             return tensors
         return tuple(x * self.scale**0.5 for x in widened(*tensors))

@@ -17,16 +17,16 @@ class SparseAttention(CachedAttention):
     """Softmax over about 2 l + t / l of the t positions; each head sees both parts of a pattern.
 
     Costs O(t (l + t / l)), which is O(t sqrt(t)) where l is near sqrt(t): 28 for MNIST, 55 for
-    CIFAR-10. A step reads as few entries of its cache, though the cache holds all of them.
+    CIFAR-10. A step reads as few entries of its cache, which holds all t.
 
     Args:
         num_heads: The number of heads, h.
         head_dim: The width of queries, keys and values of a head: d and m.
-        pattern: What is attended to: `strided` (the last l positions, and every l-th before), for
-            data with a period, such as the rows of an image, or `fixed` (the own block of l, and
-            the end of each block before), for data without.
+        pattern: The positions attended to: `strided` (the last l, and every l-th before), for
+            data with a period, such as the rows of an image, or `fixed` (the query's block of l,
+            and the end of each block before), for data without.
         stride: The stride, l.
-        summary: The number of positions at a block's end that all later ones see, if `fixed`.
+        summary: The number of positions at a block's end that all later blocks see, if `fixed`.
 
     Raises:
         ValueError: The pattern is unknown, or a number is out of its range.

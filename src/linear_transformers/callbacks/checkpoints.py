@@ -10,7 +10,7 @@ from linear_transformers.tasks.base import Task
 
 
 class _KeptCheckpoint(ModelCheckpoint):
-    """One file in the run's folder."""
+    """A checkpoint kept in one file of the run's folder."""
 
     def __init__(self, path: Path, **options: Any):
         super().__init__(
@@ -42,8 +42,8 @@ class BestCheckpoint(_KeptCheckpoint):
 
     Args:
         run: The run's folder.
-        task: The task, whose figure decides where no other metric is asked for.
-        monitor: Another metric.
+        task: The task, whose figure decides by default.
+        monitor: The metric that decides instead.
         mode: Whether the least (`min`) or the most (`max`) of that metric is best.
     """
 
@@ -61,8 +61,8 @@ class LastCheckpoint(_KeptCheckpoint):
 
     Args:
         run: The run's folder.
-        every_n_epochs: The number of epochs between two of them.
-        every_n_train_steps: The number of steps, instead.
+        every_n_epochs: The number of epochs between two checkpoints.
+        every_n_train_steps: The number of steps between two checkpoints, instead of epochs.
     """
 
     def __init__(

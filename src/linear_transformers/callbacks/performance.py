@@ -1,4 +1,4 @@
-"""What a run costs: tokens a second, the share of the device's arithmetic, memory."""
+"""The cost of a run: tokens per second, model FLOP utilisation, memory."""
 
 import copy
 import resource
@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from linear_transformers.tasks.base import Task
 from linear_transformers.training.module import Training
 
-# Matrix products by which a device's peak is measured: large enough to reach it.
+# The side of the matrices whose product measures a device's peak: large enough to reach it.
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
 PEAK_ROUNDS = 5
 
@@ -22,15 +22,15 @@ PEAK_ROUNDS = 5
 class Performance(Callback):
     """Logs the figures every `log_every_n_steps`, and stops a run whose loss is not finite.
 
-    `perf/model_flop_utilization` is the model's arithmetic, forward and backward, a second,
-    over what a large matrix product reaches on the same device in the same precision, which
-    is measured as training starts: data sheets promise what no program sees.
+    `perf/model_flop_utilization` is the model's FLOPs per second, forward and backward, over
+    those of a large matrix product on the same device in the same precision. That peak is
+    measured as training starts, since no program reaches the data sheet's.
     """
 
     def __init__(self) -> None:
         self.tokens: int | torch.Tensor = 0
         self.since = self.validation_start = 0.0
-        self.epoch_start: float | None = None  # unknown where a run goes on within an epoch
+        self.epoch_start: float | None = None  # unknown if a run resumes within an epoch
         self.step = 0
         self.loss: torch.Tensor | None = None
         self.flops_per_token = 0.0
@@ -67,7 +67,7 @@ class Performance(Callback):
         # With accumulated gradients most batches are no step.
         if trainer.global_step == self.step or not self._due(trainer, trainer.global_step):
             return
-        self._check_loss(trainer)  # waits for the device: the time below is honest
+        self._check_loss(trainer)  # waits for the device, so that the time below is complete
         seconds = time.perf_counter() - self.since
         rate = float(self.tokens) / seconds
         flops = rate * self.flops_per_token / trainer.world_size
@@ -122,8 +122,10 @@ class Performance(Callback):
 
 
 def training_flops_per_token(task: Task) -> float:
-    """Return the floating-point operations of matrix products, forward and backward, for a position
-    of a sequence of usual length; what is recomputed to save memory does not count."""
+    """Return the FLOPs of matrix products, forward and backward, per position of a usual sequence.
+
+    What is recomputed to save memory does not count.
+    """
     model = copy.deepcopy(task.model).to("meta")  # shapes alone: nothing is computed
     for module in model.modules():
         if getattr(module, "activation_checkpointing", False):
@@ -135,7 +137,7 @@ def training_flops_per_token(task: Task) -> float:
 
 
 def peak_flops(device: torch.device, precision: str) -> float:
-    """Operations a second of a large matrix product in the precision of a run, measured."""
+    """Measure the FLOPs per second of a large matrix product in a run's precision."""
     low = {"bf16": torch.bfloat16, "16": torch.float16}
     dtype = low.get(precision.split("-")[0], torch.float32)
     size = PEAK_SIZE.get(device.type, 1024)
@@ -149,7 +151,7 @@ def peak_flops(device: torch.device, precision: str) -> float:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes: the most that tensors took on a GPU, or that the process took on a CPU."""
+    """Return the peak memory in bytes: of tensors on a GPU, of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

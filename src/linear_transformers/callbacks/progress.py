@@ -1,4 +1,4 @@
-"""One bar for the whole run in a terminal; a plain line a validation where there is none."""
+"""A progress bar for the whole run; without a terminal, one line per validation."""
 
 import time
 from datetime import timedelta
@@ -45,7 +45,7 @@ class Progress(Callback):
         if self.bar is None:
             return
         self.bar.update(self.task, completed=trainer.global_step, epoch=trainer.current_epoch)
-        # Reading a figure waits for the device: once every few steps is enough for eyes.
+        # Reading a figure waits for the device: not at every step.
         if trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # pyright: ignore
             self.bar.update(self.task, figures=_figures(trainer))
 
@@ -78,7 +78,7 @@ def _total_steps(trainer: Trainer) -> float:
 
 
 def _figures(trainer: Trainer) -> str:
-    """`train 2.31  val 2.20  bits/dim`, of what has been logged so far."""
+    """Return the latest figures that were logged: `train 2.31  val 2.20  bits/dim`."""
     module = trainer.lightning_module
     assert isinstance(module, Training)
     figure = module.task.figure

@@ -8,13 +8,13 @@ from linear_transformers.feature_maps import RandomFeatures
 
 
 class RedrawFeatures(Callback):
-    """Gives every map of random features new directions now and then, in training only.
+    """Redraws the directions of random features every few steps, in training only.
 
-    A model then learns to do with any directions instead of relying on those it has; the
-    last ones are saved with it (Choromanski et al., 2021, section 4.2).
+    A model then cannot rely on particular directions; the last ones are saved with it
+    (Choromanski et al., 2021, section 4.2).
 
     Args:
-        every_n_steps: Of the optimizer.
+        every_n_steps: The number of optimizer steps between two draws.
 
     Raises:
         ValueError: Fewer than one step, or a model that has no random features.

@@ -1,4 +1,4 @@
-"""What makes a resumed run the run it resumes: the same batches, the same randomness."""
+"""Exact resumption: a resumed run has the batches and randomness of an uninterrupted one."""
 
 import numpy as np
 import torch
@@ -26,10 +26,10 @@ class StepSeed(Callback):
 
 
 class EpochPlace(Callback):
-    """Lets a run that was stopped within an epoch go on with the batches it has not seen.
+    """Resumes a run that was stopped within an epoch with the batches it has not seen.
 
-    SIGTERM saves it after the batch at hand, unless that batch's gradients are still being
-    added to others', or other devices would have to stop at the same batch.
+    On a single device, SIGTERM triggers a checkpoint after the current batch, unless gradients
+    are being accumulated.
     """
 
     def __init__(self, run: Run):
@@ -38,7 +38,7 @@ class EpochPlace(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
         assert loader is not None
-        # A finished epoch may have had another number of batches than this run's have.
+        # A finished epoch may have had another number of batches than this run's epochs.
         finished = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
         loader.sampler.skip = 0 if finished else self._seen(trainer)
 

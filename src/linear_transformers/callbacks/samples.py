@@ -1,4 +1,4 @@
-"""What the model makes, shown at each validation."""
+"""Samples of the model, shown at validations."""
 
 from lightning import Callback, LightningModule, Trainer
 
@@ -10,15 +10,15 @@ from linear_transformers.tracking import trackers_of
 class Samples(Callback):
     """Draws from a fixed seed at validations, so that pictures of different steps compare.
 
-    Each goes to the run's samples/validation/ and to every tracker. With averaged weights
-    (callbacks=ema) it is the average that draws.
+    Each goes to the run's samples/validation/ and to every tracker. With callbacks=ema,
+    the averaged weights draw.
 
     Args:
         run: The run's folder.
-        task: The task, which knows what there is to show.
+        task: The task, which draws the samples.
         n: The number of examples of each kind; 0 draws none.
-        every_n_validations: The number of validations between two of them.
-        seed: The seed of all drawing.
+        every_n_validations: The number of validations from one drawing to the next.
+        seed: The seed of all draws.
 
     Raises:
         ValueError: A negative number.
@@ -39,8 +39,7 @@ class Samples(Callback):
         self.validations = 0
         self.output = Output(run.samples / "validation")
 
-    # Before an average of the weights gives way to the current ones: that is at the same
-    # event, in a callback that comes later.
+    # At this event a later callback swaps averaged weights back for the current ones.
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         due = self.validations % self.every_n_validations == 0 and self.n > 0
         self.validations += 1

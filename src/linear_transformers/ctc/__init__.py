@@ -1,5 +1,5 @@
-"""Connectionist temporal classification: Graves et al. (2006). The loss, decoding, alignment, and
-how a decoded sequence differs from the true one. Label 0 is the blank, everywhere."""
+"""Connectionist temporal classification (Graves et al., 2006): the loss, decoding, alignment and
+edit distances. Label 0 is always the blank."""
 
 from linear_transformers.ctc.align import Span, align
 from linear_transformers.ctc.beam import beam_search

@@ -1,4 +1,4 @@
-"""Where labels stand in time, once it is known which they are."""
+"""Forced alignment: the places in time of known labels."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -11,7 +11,7 @@ from torchaudio.functional import forced_align
 
 
 class Span(NamedTuple):
-    """A label from frame `start` up to, not including, frame `end`; the mean probability there."""
+    """A label from frame `start` up to, not including, `end`, and its mean probability there."""
 
     label: int
     start: int
@@ -20,11 +20,11 @@ class Span(NamedTuple):
 
 
 def align(scores: Float[Tensor, "t p"], labels: Sequence[int]) -> list[Span]:
-    """The most likely path that spells labels.
+    """Return the spans of labels on the most likely path that spells them.
 
     Args:
-        scores: Of each label at each frame; they need not be normalised.
-        labels: As many as `frames_needed` allows.
+        scores: The score of each label at each frame; they need not be normalised.
+        labels: The labels, without blanks. They must have the frames that `frames_needed` says.
     """
     if not labels:
         return []

@@ -1,4 +1,4 @@
-"""Prefix beam search: sums over all paths that spell the same labels, with a language model."""
+"""Prefix beam search: sums over all paths of the same labels, with a language model."""
 
 import math
 from collections.abc import Callable
@@ -13,8 +13,8 @@ NEVER = -math.inf
 
 
 class _Mass(NamedTuple):
-    """Nats of the paths that spell a prefix, by whether they end in a blank; and what the
-    language model and the bonus add to them."""
+    """The log-probabilities of a prefix's paths that end in a blank or a label, in nats; `prior` is
+    what the language model and the bonus add to them."""
 
     blank: float = NEVER
     label: float = NEVER
@@ -38,22 +38,22 @@ def beam_search(
     bonus: float = 0.0,
     threshold: float = 12.0,
 ) -> list[int]:
-    """The labels of one utterance that are most likely in sum over their paths.
+    """Return the most likely labels of one utterance, summed over their paths.
 
-    Hannun et al. (2014), "First-pass large vocabulary continuous speech recognition using
-    bi-directional recurrent DNNs": log p(labels | speech) + weight log p(labels) + bonus
-    |labels|.
+    The labels maximise log p(labels | speech) + weight log p(labels) + bonus |labels|: Hannun et
+    al. (2014), "First-pass large vocabulary continuous speech recognition using bi-directional
+    recurrent DNNs".
 
     Args:
-        scores: Of each label at each frame; they need not be normalised.
-        beam: Prefixes that are kept.
-        language_model: Of labels.
-        weight: Of the language model.
-        bonus: Nats for each label, against a language model's liking of short ones.
-        threshold: Labels that are so many nats below the best of their frame are not tried.
+        scores: The score of each label at each frame; they need not be normalised.
+        beam: The number of prefixes that are kept.
+        language_model: The language model of labels, or None.
+        weight: The weight of the language model.
+        bonus: The bonus for each label, in nats: language models prefer short sequences.
+        threshold: The distance from a frame's best label, in nats, beyond which labels are skipped.
 
     Raises:
-        ValueError: No beam.
+        ValueError: The beam is below 1.
     """
     if beam < 1:
         raise ValueError(f"beam={beam} was asked for; it must be at least 1.")
@@ -61,8 +61,8 @@ def beam_search(
     tried = frames >= frames.max(-1, keepdim=True).values - threshold
 
     def prior(prefix: tuple[int, ...], label: int) -> float:
-        known = language_model.log_prob(label, prefix) if language_model else 0.0
-        return weight * known + (0.0 if label == END else bonus)
+        nats = language_model.log_prob(label, prefix) if language_model else 0.0
+        return weight * nats + (0.0 if label == END else bonus)
 
     beams: dict[tuple[int, ...], _Mass] = {(): _Mass(blank=0.0)}
     for frame, good in zip(frames, tried, strict=True):
@@ -85,7 +85,7 @@ def _grow(
     nats: float,
     prior: Callable[[tuple[int, ...], int], float],
 ) -> None:
-    """One frame more after a prefix: a blank, its last label still, or a new label."""
+    """Extend a prefix by one frame: a blank, its last label again, or a new label."""
     same = grown.get(prefix, _Mass(prior=mass.prior))
     if label == END:
         grown[prefix] = same._replace(blank=_add(same.blank, mass.total + nats))
@@ -93,7 +93,7 @@ def _grow(
     before = mass.total
     if prefix and label == prefix[-1]:
         grown[prefix] = same._replace(label=_add(same.label, mass.label + nats))
-        before = mass.blank  # a second one needs a blank between
+        before = mass.blank  # a repeated label needs a blank in between
     longer = (*prefix, label)
     new = grown.get(longer)
     if new is None:
@@ -102,7 +102,7 @@ def _grow(
 
 
 def _add(a: float, b: float) -> float:
-    """log(exp a + exp b)."""
+    """Return log(exp a + exp b)."""
     if a < b:
         a, b = b, a
     return a if b == NEVER else a + math.log1p(math.exp(b - a))

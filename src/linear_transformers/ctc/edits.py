@@ -1,15 +1,15 @@
-"""How a sequence of labels differs from the one it should be."""
+"""The edits between a decoded sequence of labels and its reference."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
-NOTHING = 0  # the blank's number: what an inserted label stands for, and a deleted one becomes
+NOTHING = 0  # the blank: it stands for the missing label of an insertion or a deletion
 
 
 class Edits(NamedTuple):
-    """Pairs of a reference's label and what stands in its place, by kind."""
+    """Pairs of a label of the reference and one of the hypothesis, by kind of edit."""
 
     matches: list[tuple[int, int]]
     substitutions: list[tuple[int, int]]
@@ -18,12 +18,12 @@ class Edits(NamedTuple):
 
     @property
     def pairs(self) -> list[tuple[int, int]]:
-        """All of them; `NOTHING` on one side of insertions and deletions."""
+        """All pairs, with `NOTHING` on one side of insertions and deletions."""
         return [*self.matches, *self.substitutions, *self.deletions, *self.insertions]
 
 
 def edits(reference: Sequence[int], hypothesis: Sequence[int]) -> Edits:
-    """The fewest substitutions, deletions and insertions that lead from one to the other."""
+    """Return the fewest edits that turn the reference into the hypothesis (Levenshtein)."""
     found = Edits([], [], [], [])
     for code in Levenshtein.opcodes(list(reference), list(hypothesis)):
         ours = reference[code.src_start : code.src_end]

@@ -1,4 +1,4 @@
-"""What was said for what, counted: counts add up over batches and devices."""
+"""Confusion counts and error rates. Counts add up over batches and devices."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ Confusions = Int[Tensor, "said heard"]
 def confusions(
     references: Sequence[Sequence[int]], hypotheses: Sequence[Sequence[int]], num_labels: int
 ) -> Confusions:
-    """Count the edits that lead from references to hypotheses, on the CPU.
+    """Count the edits that turn references into hypotheses, on the CPU.
 
     Args:
         references: The labels that were said.
@@ -36,7 +36,7 @@ def confusions(
 
 
 def error_rates(counts: Confusions) -> dict[str, Float[Tensor, ""]]:
-    """Return the rates of errors, in percent of what was said."""
+    """Return the error rates, in percent of the reference labels."""
     said = counts[1:].sum().clamp(min=1)
     right = counts.diagonal().sum()
     errors = {

@@ -1,4 +1,4 @@
-"""The negative log-likelihood of labels whose places in time nobody knows."""
+"""The CTC loss: the negative log-likelihood of labels without an alignment."""
 
 from collections.abc import Hashable, Sequence
 from itertools import pairwise
@@ -11,12 +11,12 @@ from linear_transformers.shapes import Labels, Lengths, PerSequence, PerSequence
 
 
 def frames_needed(labels: Sequence[Hashable]) -> int:
-    """The fewest frames that can spell labels: one each, and a blank between two of a kind."""
+    """Return the fewest frames that can spell labels: one each, and a blank between repeats."""
     return len(labels) + sum(a == b for a, b in pairwise(labels))
 
 
 def spellable(lengths: Lengths, labels: Labels, label_lengths: Lengths) -> PerSequenceFlag:
-    """Which utterances of a padded batch have the frames that their labels need."""
+    """Return which utterances of a padded batch have the frames that their labels need."""
     repeats = (labels[:, 1:] == labels[:, :-1]) & (labels[:, 1:] != 0)
     return lengths >= label_lengths + repeats.sum(1)
 
@@ -24,16 +24,16 @@ def spellable(lengths: Lengths, labels: Labels, label_lengths: Lengths) -> PerSe
 def ctc_loss(
     scores: Float[Tensor, "b t p"], lengths: Lengths, labels: Labels, label_lengths: Lengths
 ) -> PerSequence:
-    """Nats of each utterance.
+    """Return the negative log-likelihood of each utterance's labels, in nats.
 
     Args:
-        scores: Of each label at each frame; they need not be normalised.
-        lengths: Frames of each utterance.
-        labels: 1 to p - 1, padded with 0.
-        label_lengths: Labels of each utterance.
+        scores: The score of each label at each frame; they need not be normalised.
+        lengths: The length of each utterance, in frames.
+        labels: The labels, 1 to p - 1, padded with 0.
+        label_lengths: The number of labels of each utterance.
 
     Returns:
-        Infinite where there are fewer frames than `frames_needed`: to be kept out beforehand.
+        The losses, infinite where labels are not `spellable`: leave these utterances out.
     """
     log_probs = (
         scores.float().log_softmax(-1) if scores.dtype.itemsize < 4 else scores.log_softmax(-1)

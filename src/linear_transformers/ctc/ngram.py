@@ -1,26 +1,26 @@
-"""How likely a label is after those before it: an n-gram model of phones.
+"""An n-gram language model of labels.
 
 A few dozen phones need no toolkit: KenLM must be compiled on many platforms, and pyctcdecode pins
-a NumPy of years ago.
+an old NumPy.
 """
 
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-END = 0  # the blank's number, which no sequence contains
+END = 0  # the end of a sequence: the blank's number, which no sequence contains
 
 
 class NGram:
-    """Interpolated with shorter contexts, down to none (Witten and Bell, 1991).
+    """An n-gram model interpolated with all shorter contexts (Witten and Bell, 1991).
 
     Args:
-        sequences: Labels, 1 to `num_labels`, to count in.
-        num_labels: How many labels there are.
-        order: n: a label is predicted from the n - 1 before it.
+        sequences: The training sequences, of labels 1 to `num_labels`.
+        num_labels: The number of labels, without the blank.
+        order: The order n: a label is predicted from the n - 1 before it.
 
     Raises:
-        ValueError: An order below 1, or nothing to count in.
+        ValueError: The order is below 1, or there are no sequences.
     """
 
     def __init__(self, sequences: Iterable[Sequence[int]], num_labels: int, *, order: int = 3):
@@ -35,11 +35,11 @@ class NGram:
                 for n in range(order):
                     self.counts[tuple(padded[i - n : i])][padded[i]] += 1
         if not self.counts:
-            raise ValueError("A language model was to be made of no sequences at all.")
+            raise ValueError("A language model of no sequences was asked for; give at least one.")
         self._known: dict[tuple[int, ...], float] = {}
 
     def log_prob(self, label: int, before: Sequence[int]) -> float:
-        """Nats: of a label, or of the end (0), after a prefix that begins with its sequence."""
+        """Return log p(label | all labels before) in nats; label 0 is the end of the sequence."""
         recent = tuple(before[max(0, len(before) - self.order + 1) :])
         context = (END,) * (self.order - 1 - len(recent)) + recent
         key = (*context, label)
@@ -48,7 +48,7 @@ class NGram:
         return self._known[key]
 
     def _probability(self, label: int, context: tuple[int, ...]) -> float:
-        # Below no context at all lies the uniform distribution.
+        # The empty context is interpolated with the uniform distribution.
         shorter = self._probability(label, context[1:]) if context else 1 / (self.num_labels + 1)
         followers = self.counts.get(context)
         if followers is None:

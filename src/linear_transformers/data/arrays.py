@@ -19,16 +19,16 @@ NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
 class ArrayImages(ImageSource):
     """uint8 images `x_train`, `x_test` and optionally `x_val`, [n, h, w] or [n, h, w, channels].
 
-    Optional boolean masks `keep_train`, `keep_test` (one entry an image) leave images out of
+    Optional boolean masks `keep_train`, `keep_test` (one entry per image) leave images out of
     training and of the reported figures.
 
     Args:
         path: The `.npz` file.
-        val_size: Training images set aside for validation where there is no `x_val`.
-        num_levels: Values run from 0 to `num_levels` - 1.
-        batch_size: See `ImageSource`.
-        seed: See `ImageSource`.
-        num_train: See `ImageSource`.
+        val_size: The number of training images held out for validation if there is no `x_val`.
+        num_levels: The number of levels; values run from 0 to `num_levels` - 1.
+        batch_size: See `SequenceSource`.
+        seed: See `SequenceSource`.
+        num_train: See `SequenceSource`.
 
     Raises:
         ValueError: The file is missing, not an `.npz`, or its arrays are not as described.
@@ -59,7 +59,7 @@ class ArrayImages(ImageSource):
     def load(self) -> Splits:
         arrays = self._read()
         for name in arrays:
-            # Other arrays, labels say, may be there; a misspelt mask must not go unheard.
+            # Other arrays, such as labels, are ignored; a misspelt mask must be an error.
             if name.startswith(("x_", "keep_")) and name not in NAMES:
                 raise ValueError(f"{self.path}: array {name} is unknown. Known are {NAMES}.")
         train = self._images(arrays, "x_train", mask="keep_train")
@@ -125,7 +125,7 @@ class ArrayImages(ImageSource):
         if keep.dtype != np.bool_ or keep.shape != (len(images),):
             raise ValueError(
                 f"{self.path}: {mask} is {keep.dtype} of shape {keep.shape}. "
-                f"It must be bool of shape ({len(images)},): one entry an image."
+                f"It must be bool of shape ({len(images)},): one entry per image."
             )
         if not keep.any():
             raise ValueError(f"{self.path}: {mask} keeps none of {len(images)} images.")

@@ -1,4 +1,4 @@
-"""What all data sets share."""
+"""The interface of all data sets."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -12,29 +12,29 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
 @dataclass(frozen=True)
 class Shape(ABC):
-    """What a model must know of its data: plain values, saved with its weights.
+    """The facts about data that a model is built from: plain values, saved with its weights.
 
     Raises:
-        ValueError: A value that no data set has. A shape checks itself, whoever makes it.
+        ValueError: A value is out of range. A shape validates itself.
     """
 
     @property
     @abstractmethod
     def description(self) -> str:
-        """The line of a run's log."""
+        """The data in one line, for a run's log."""
 
 
 class DataSource(ABC):
     """Training, validation and test data, and loaders over them.
 
-    Everything is read when it is first asked for.
+    Data are read at the first use.
 
     Args:
-        seed: The seed of the order of training data, which is a function of it and of the
-            epoch: a resumed run sees what it would have seen.
+        seed: The seed of the order of training data. The order is a function of seed and epoch,
+            so a resumed run continues it.
 
     Attributes:
-        noun: What its items are called.
+        noun: The name of its items, in the plural.
     """
 
     noun: ClassVar[str]
@@ -48,14 +48,14 @@ class DataSource(ABC):
         """The `Shape` of the data."""
 
     def fetch(self) -> None:  # noqa: B027
-        """Fetch what is missing. Called in one process only."""
+        """Download what is missing. Called in one process only."""
 
     @abstractmethod
     def check(self, world_size: int) -> None:
-        """Read the data, and see that there are enough of them for every device.
+        """Read the data, and check that there are enough for every device.
 
         Raises:
-            ValueError: There are not, or the data cannot be read.
+            ValueError: There are too few, or they cannot be read.
         """
 
     @abstractmethod
@@ -63,7 +63,7 @@ class DataSource(ABC):
         """Return a loader over one device's share of a split.
 
         Args:
-            split: Which part. The sampler of `train` is a `TrainingBatches`.
-            rank: The device's number.
+            split: The split. The sampler of `train` is a `TrainingBatches`.
+            rank: The rank of the device.
             world_size: The number of devices.
         """

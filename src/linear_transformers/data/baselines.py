@@ -1,4 +1,4 @@
-"""What a table of counts achieves: figures that a model must beat to have learned anything."""
+"""Tables of counts: baselines that a model must beat to have learned anything."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,14 +8,14 @@ import numpy as np
 from linear_transformers.data.images import Images
 from linear_transformers.data.sequences import Splits
 
-# Added to every count. Chosen on validation images, so that the test figure is honest.
+# Added to every count. Chosen on validation images, so that test images choose nothing.
 PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-# Neighbours are told apart at this many levels at most: a table of 256 cubed would be empty.
+# Neighbours are quantised to this many levels: most counts of 256 cubed would be 0.
 CONTEXT_LEVELS = 17
-# Indices take eight bytes a value: all of CIFAR-10 at once would take gigabytes.
+# Indices take eight bytes per value: all of CIFAR-10 at once would take gigabytes.
 IMAGES_AT_ONCE = 2048
 
-# Images to the context of each value [n, t], and how many contexts there are.
+# Maps images to the context of each value [n, t] and the number of contexts.
 Contexts = Callable[[Images], tuple[np.ndarray, int]]
 
 
@@ -29,7 +29,7 @@ class Baselines(NamedTuple):
 def baselines(splits: Splits, num_levels: int) -> Baselines:
     """Fit both tables on training images, smooth them on validation, report them on test.
 
-    `histogram` has one distribution a position. `neighbours` has one for each pair of left
+    `histogram` has one distribution per position. `neighbours` has one for each pair of left
     and upper neighbour (of the same channel; 0 outside the image), shared by all positions.
     """
     return Baselines(
@@ -39,13 +39,13 @@ def baselines(splits: Splits, num_levels: int) -> Baselines:
 
 
 def _positions(images: Images) -> tuple[np.ndarray, int]:
-    """The position of each value, as the context that selects its distribution."""
+    """Return the position of each value, as the context that selects its distribution."""
     length = images[0].size
     return np.broadcast_to(np.arange(length), (len(images), length)), length
 
 
 def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
-    """Channel, left and upper neighbour of each value as one number."""
+    """Return channel, left and upper neighbour of each value as one number."""
     levels = min(num_levels, CONTEXT_LEVELS)
     coarse = (images.astype(np.int64) * levels) // num_levels
     left = np.pad(coarse, ((0, 0), (0, 0), (1, 0), (0, 0)))[:, :, :-1]

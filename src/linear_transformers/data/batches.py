@@ -1,4 +1,4 @@
-"""Which items make which batch, on each of several devices."""
+"""Samplers of batches, on each of several devices."""
 
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -12,21 +12,21 @@ class TrainingBatches(Sampler[list[int]]):
     """Batches whose order is a function of (seed, epoch) and nothing else.
 
     Attributes:
-        epoch: Whose order it is.
-        skip: How many batches of it the next iteration, and no later one, leaves out: those that
-            a run had seen when it was stopped.
+        epoch: The epoch whose order is yielded.
+        skip: The number of batches that the next iteration leaves out, once: those that a run
+            had seen when it was stopped.
     """
 
     epoch = 0
     skip = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by the trainer before each epoch, after a resume too."""
+        """Set the epoch. The trainer calls this before each epoch, after a resume too."""
         self.epoch = epoch
 
     @abstractmethod
     def batches(self) -> Iterator[list[int]]:
-        """The epoch's, from the first."""
+        """Yield the batches of the epoch, from the first."""
 
     def __iter__(self) -> Iterator[list[int]]:
         seen, self.skip = self.skip, 0
@@ -36,8 +36,8 @@ class TrainingBatches(Sampler[list[int]]):
 class EpochBatches(TrainingBatches):
     """Batches of training indices, all of the same size.
 
-    Every device sees its own part of each global batch; what does not fill a global batch
-    waits for another epoch's order.
+    Each device gets its own part of a global batch. Items that do not fill a global batch are
+    left out of the epoch.
     """
 
     def __init__(
@@ -62,15 +62,15 @@ class EpochBatches(TrainingBatches):
 class EvaluationBatches(Sampler[list[int]]):
     """Every index once over all devices, in equally many batches on each.
 
-    Padding with repeats, as samplers for training do, would count some images twice; a
-    different number of batches would leave one device waiting for the others for ever.
+    Padding with repeats would count some items twice. With unequal numbers of batches, devices
+    would wait for each other for ever.
     """
 
     def __init__(self, num_items: int, batch_size: int, *, rank: int = 0, world_size: int = 1):
         self.indices = np.arange(rank, num_items, world_size)
         largest_share = -(-num_items // world_size)
         # No batch may be empty on any device: the mean over nothing is NaN. Where shares
-        # differ by one image, a batch may have one more than `batch_size` instead.
+        # differ by one item, a batch may have one more than `batch_size` instead.
         self.num_batches = min(-(-largest_share // batch_size), num_items // world_size)
 
     def __len__(self) -> int:
@@ -82,20 +82,20 @@ class EvaluationBatches(Sampler[list[int]]):
 
 
 class BucketBatches(TrainingBatches):
-    """Batches of items of like length, each within a budget of frames, padding included.
+    """Batches of items of similar length, each within a budget of frames, padding included.
 
     Items are sorted into buckets by length once; an epoch shuffles each bucket, cuts it into
-    batches, and shuffles those. Every epoch has equally many batches.
+    batches, and shuffles those. Every epoch has the same number of batches.
 
     Args:
-        lengths: Of the items, in frames.
-        budget: Frames of a batch, on each device. An item that alone is longer is a batch.
-        seed: Of the order.
-        rank: This device's.
-        world_size: How many devices; what does not give each of them a batch waits for another
-            epoch's order.
-        variants: Every item comes in so many; an epoch takes each in one of them, by chance.
-            What is yielded is item * variants + variant.
+        lengths: The lengths of the items, in frames.
+        budget: The largest number of frames in a batch, on each device. A longer item is a batch.
+        seed: The seed of the order.
+        rank: The rank of the device.
+        world_size: The number of devices. Batches that do not suffice for all of them are left
+            out of the epoch.
+        variants: The number of variants of an item. An epoch takes a random one of each, and
+            yields item * variants + variant.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class BucketBatches(TrainingBatches):
     ):
         self.num_items = len(lengths)
         order = np.argsort(lengths, kind="stable")
-        # As many as leave a few batches for each: the last of a bucket is not full.
+        # Few enough for several batches each: the last batch of a bucket is not full.
         num_buckets = min(16, len(lengths), max(1, int(lengths.sum()) // (4 * budget)))
         parts = np.array_split(order, num_buckets)
         self.buckets = [(part, max(1, budget // int(lengths[part].max()))) for part in parts]
@@ -138,14 +138,16 @@ class BucketBatches(TrainingBatches):
 
 
 class SortedBatches(Sampler[list[int]]):
-    """Every item once over all devices, the shortest first, within a budget of frames, in equally
-    many batches on each device: one with fewer would leave the others waiting for ever."""
+    """Every item once over all devices, the shortest first, within a budget of frames.
+
+    Each device has the same number of batches: otherwise some would wait for ever.
+    """
 
     def __init__(self, lengths: np.ndarray, budget: int, *, rank: int = 0, world_size: int = 1):
         order = np.argsort(lengths, kind="stable")
         shares = [order[i::world_size].tolist() for i in range(world_size)]
         counts = [len(_cut(share, lengths, budget)) for share in shares]
-        # No batch may be empty: a device with an item too few has them in larger batches.
+        # No batch may be empty: if a device has too few items, all have fewer, larger batches.
         count = min(max(counts), *(len(share) for share in shares), len(lengths))
         self.batches = _cut(shares[rank], lengths, budget)
         while len(self.batches) < count:
@@ -164,7 +166,7 @@ class SortedBatches(Sampler[list[int]]):
 
 
 def _cut(items: list[int], lengths: np.ndarray, budget: int) -> list[list[int]]:
-    """Items in rising order of length, cut wherever one more would break the budget."""
+    """Cut items, in rising order of length, wherever one more would exceed the budget."""
     batches: list[list[int]] = [[]]
     for item in items:
         if batches[-1] and (len(batches[-1]) + 1) * lengths[item] > budget:

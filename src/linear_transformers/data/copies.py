@@ -9,7 +9,7 @@ from linear_transformers.data.sequences import Items, SequenceShape, SequenceSou
 
 @dataclass(frozen=True)
 class CopyShape(SequenceShape):
-    """How long sequences may be, and how many symbols words are made of."""
+    """The length of the padded sequences, and the number of symbols of words."""
 
     max_length: int
     num_symbols: int
@@ -25,7 +25,7 @@ class CopyShape(SequenceShape):
 
     @property
     def padding(self) -> int:
-        """The value after the copy, up to the length of all sequences."""
+        """The value that pads a sequence after the copy."""
         return self.num_symbols + 1
 
     @property
@@ -38,20 +38,21 @@ class CopyShape(SequenceShape):
 
 
 class Copies(SequenceSource):
-    """Random words of random lengths: w separator w. Only the shortest are in several splits:
-    there are num_symbols^n words of n symbols.
+    """Random words of random lengths: w separator w.
+
+    Only short words are in several splits: there are num_symbols^n words of n symbols.
 
     Args:
-        batch_size: Sequences a batch, on each device.
-        max_length: Of a sequence; a word has 1 to (max_length - 1) / 2 symbols.
-        num_symbols: That words are made of.
-        num_sequences: To train on.
-        num_held_out: To validate on, and as many to test on.
-        seed: See `SequenceSource`. The words depend on the numbers above only.
+        batch_size: See `SequenceSource`.
+        max_length: The length of a sequence; a word has 1 to (max_length - 1) / 2 symbols.
+        num_symbols: The number of symbols that words are made of.
+        num_sequences: The number of training sequences.
+        num_held_out: The number of validation sequences, and of test sequences.
+        seed: See `SequenceSource`. The words do not depend on it.
         num_train: See `SequenceSource`.
 
     Raises:
-        ValueError: Too short a sequence, or too few symbols or sequences, or too many symbols.
+        ValueError: A number is out of range.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Copies(SequenceSource):
 
 
 def copies(shape: CopyShape, count: int, *, seed: int) -> Items:
-    """Sequences [count, max_length], a function of the arguments alone."""
+    """Return sequences [count, max_length], a function of the arguments alone."""
     random = np.random.default_rng((seed, shape.max_length, shape.num_symbols))
     longest = (shape.max_length - 1) // 2
     lengths = random.integers(1, longest, size=(count, 1), endpoint=True)

@@ -1,4 +1,4 @@
-"""One picture file of a user's own, as a data set's images are."""
+"""A user's picture file, read as an image of a data set."""
 
 import warnings
 from pathlib import Path
@@ -15,18 +15,18 @@ SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) -> Images:
     """Read a picture as one image of a data set's shape and levels, [1, h, w, channels].
 
-    Turned as its EXIF says, 16 bits scaled to 8, transparency laid over the background, and
-    in the data set's channels: grey as ITU-R 601 weighs red, green and blue.
+    The EXIF orientation is applied, 16 bits are scaled to 8, transparency is composited over the
+    background, and colours become grey where the data set is grey (ITU-R 601).
 
     Args:
-        path: Of any format that Pillow reads.
-        shape: Of the data set's images.
-        resize: Whether a picture of another size is cut to the shape's proportions, about its
-            middle, and resampled; else it is refused.
+        path: The file, of any format that Pillow reads.
+        shape: The shape of the data set's images.
+        resize: Whether a picture of another size is cropped about its centre to the shape's
+            proportions, and resampled; else it is refused.
         background: The grey, 0 to 255, that shows where the picture is transparent.
 
     Raises:
-        ValueError: The file is missing, damaged, no picture, several, or of another size.
+        ValueError: The file is missing, damaged, not a single picture, or of another size.
     """
     picture = _load(path)
     picture = ImageOps.exif_transpose(picture)
@@ -67,13 +67,13 @@ def _load(path: Path) -> Image.Image:
             f"{path} is damaged: {str(error).rstrip('.')}. Give a whole picture."
         ) from error
     if frames != 1:
-        raise ValueError(f"{path} holds {frames} pictures. Give one with a single one.")
+        raise ValueError(f"{path} holds {frames} pictures. Give a file with one.")
     return picture
 
 
 def _eight_bits(picture: Image.Image, path: Path) -> Image.Image:
     if picture.mode in SIXTEEN_BITS:
-        # Some files call one of the 65536 greys transparent.
+        # Some files declare one of the 65536 greys transparent.
         grey = np.asarray(picture).astype(np.float64)
         scaled = Image.fromarray(np.round(grey / 257).astype(np.uint8))
         clear = picture.info.get("transparency")

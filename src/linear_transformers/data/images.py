@@ -1,4 +1,4 @@
-"""What image data sets share: images are sequences of values."""
+"""Image data sets: images as sequences of values."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Images = UInt8[np.ndarray, "_ height width channels"]
 
 @dataclass(frozen=True)
 class ImageShape(SequenceShape):
-    """The size of every image of a data set, and how many levels a sub-pixel has."""
+    """The size of a data set's images, and the number of levels of a sub-pixel."""
 
     height: int
     width: int
@@ -24,7 +24,7 @@ class ImageShape(SequenceShape):
 
     @property
     def length(self) -> int:
-        """Values in the sequence that an image is."""
+        """The number of sub-pixels of an image."""
         return self.height * self.width * self.channels
 
     @property
@@ -39,7 +39,7 @@ class ImageShape(SequenceShape):
         )
 
     def to_images(self, values: Tensor) -> Images:
-        """Sequences of values [n, length] back into images."""
+        """Return sequences of values [n, length] as images."""
         shape = (-1, self.height, self.width, self.channels)
         return values.cpu().numpy().astype(np.uint8).reshape(shape)
 
@@ -55,10 +55,10 @@ class ImageSource(SequenceSource):
 
 
 def split_off(images: Images, count: int, *, seed: int) -> tuple[Images, Images]:
-    """Set `count` images aside, chosen by a permutation that depends on the seed only.
+    """Return the remaining images, and `count` that a seeded permutation holds out.
 
     Raises:
-        ValueError: There are not more than `count` images.
+        ValueError: One of the two parts would be empty.
     """
     if not 0 < count < len(images):
         raise ValueError(

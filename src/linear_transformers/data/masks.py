@@ -1,4 +1,4 @@
-"""Which pixels of an image are given, and which are to be made."""
+"""Masks: which pixels of an image are given, and which are to be drawn."""
 
 from pathlib import Path
 
@@ -14,16 +14,16 @@ SIDES = ("bottom", "left", "right")
 
 
 def mask_of(hidden: str, shape: ImageShape, *, rows: int | None = None) -> Mask:
-    """The mask that a word or a picture file means.
+    """Return the mask that a word or a picture file describes.
 
     Args:
-        hidden: `bottom` hides everything below the first `rows`; `left` and `right` hide a
-            half; anything else is a picture whose light pixels are hidden.
-        shape: Of the images.
-        rows: For `bottom`; None is half of them.
+        hidden: What to hide: `bottom` is everything below the first `rows`, `left` and `right`
+            are a half, anything else is a picture whose light pixels are hidden.
+        shape: The shape of the images.
+        rows: The number of rows that `bottom` leaves; None is half of them.
 
     Raises:
-        ValueError: As many rows are not there; rows for another mask; or an unusable picture.
+        ValueError: There are fewer rows, `rows` is for another mask, or the picture is unusable.
     """
     if rows is not None and hidden != "bottom":
         raise ValueError(f"rows={rows} goes with mask=bottom; mask={hidden} was asked for.")

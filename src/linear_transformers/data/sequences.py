@@ -1,4 +1,4 @@
-"""What data sets of sequences share: small integers, in memory, and loaders over them."""
+"""Data sets of sequences of small integers in memory, and loaders over them."""
 
 from abc import abstractmethod
 from dataclasses import dataclass, fields
@@ -28,7 +28,7 @@ class SequenceShape(Shape):
     @property
     @abstractmethod
     def num_values(self) -> int:
-        """The number of different values: they run from 0 to `num_values` - 1."""
+        """The number of different values, which run from 0 to `num_values` - 1."""
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -40,7 +40,7 @@ class SequenceShape(Shape):
 
 
 class Splits(NamedTuple):
-    """Items by use, each of one size: images, or sequences as they are."""
+    """The items of each split, all of one size: images, or sequences."""
 
     train: Items
     val: Items
@@ -51,9 +51,9 @@ class SequenceSource(DataSource):
     """Sequences of values, all in memory.
 
     Args:
-        batch_size: Sequences a batch, on each device.
+        batch_size: The number of sequences in a batch, on each device.
         seed: See `DataSource`.
-        num_train: Train on the first so many only; None is all of them.
+        num_train: The number of training sequences to use, the first ones; None is all.
     """
 
     noun: ClassVar[str] = "sequences"
@@ -71,14 +71,14 @@ class SequenceSource(DataSource):
     @property
     @abstractmethod
     def shape(self) -> SequenceShape:
-        """Known before the data are loaded, so that a model can be built first."""
+        """The shape of the sequences."""
 
     @abstractmethod
     def load(self) -> Splits:
         """Read the data.
 
         Raises:
-            ValueError: They are not there or not as expected.
+            ValueError: They are missing or malformed.
         """
 
     @property
@@ -120,5 +120,5 @@ class SequenceSource(DataSource):
 
 
 def to_sequences(items: Items) -> Integer[Tensor, "_ t"]:
-    """Of an image row by row, a pixel's channels next to each other."""
+    """Return items as sequences: images row by row, the channels of a pixel adjacent."""
     return torch.from_numpy(items.reshape(len(items), -1))

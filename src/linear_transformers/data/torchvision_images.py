@@ -1,4 +1,4 @@
-"""MNIST and CIFAR-10, read and if need be downloaded by torchvision."""
+"""MNIST and CIFAR-10, read and if necessary downloaded by torchvision."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from linear_transformers.data.images import (
 )
 from linear_transformers.data.sequences import Splits
 
-# Name of the class in torchvision, size of the images, folder its files lie in.
+# By the name of torchvision's class: the images' shape, and the folder of their files.
 SHAPES = {"MNIST": ImageShape(28, 28, 1, 256), "CIFAR10": ImageShape(32, 32, 3, 256)}
 FOLDERS = {"MNIST": "MNIST/raw", "CIFAR10": "cifar-10-batches-py"}
 
@@ -26,12 +26,12 @@ class TorchvisionImages(ImageSource):
     Args:
         dataset: `MNIST` or `CIFAR10`.
         root: The folder that holds torchvision's folder of files.
-        val_size: Training images set aside for validation; the choice is fixed.
-        size: Pixels a side, a divisor of the original's: each is the mean of a block. None
-            keeps the images as they are.
-        batch_size: See `ImageSource`.
-        seed: See `ImageSource`.
-        num_train: See `ImageSource`.
+        val_size: The number of training images held out for validation; the choice is fixed.
+        size: The side in pixels, a divisor of the original's: a pixel is the mean of a block.
+            None keeps the images as they are.
+        batch_size: See `SequenceSource`.
+        seed: See `SequenceSource`.
+        num_train: See `SequenceSource`.
 
     Raises:
         ValueError: An unknown data set, or a size that does not divide its images'.
@@ -93,7 +93,7 @@ class TorchvisionImages(ImageSource):
 
 
 def _block_means(images: Images, size: int) -> UInt8[np.ndarray, "_ size size channels"]:
-    """Images of `size` x `size` pixels, each the mean of the block of pixels it stands for."""
+    """Return images of `size` x `size` pixels, each the mean of a block of pixels."""
     count, side, _, channels = images.shape
     block = side // size
     blocks = images.reshape(count, size, block, size, block, channels)

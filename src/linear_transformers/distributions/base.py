@@ -12,11 +12,10 @@ class ValueDistribution(ABC):
     """A family of distributions over 0 ... num_values - 1, indexed by p parameters.
 
     Attributes:
-        num_values: How many values there are.
-        num_parameters: p, what a model must output per value.
-        noise_dim: How many uniform numbers one sample takes. Sampling is a function of
-            parameters and noise, so that an image depends on its own noise only, never on
-            its neighbours in the batch.
+        num_values: The number of values, v.
+        num_parameters: The number of parameters of a value's distribution, p.
+        noise_dim: The number of uniform numbers that one sample takes, z. Sampling is a function
+            of parameters and noise, so a sample does not depend on the rest of the batch.
     """
 
     num_values: int
@@ -27,7 +26,7 @@ class ValueDistribution(ABC):
     def log_prob(
         self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        """Log-probability of each value, in nats, in float32 at least."""
+        """Return the log-probability of each value in nats, in float32 at least."""
 
     @abstractmethod
     def sample(
@@ -37,19 +36,20 @@ class ValueDistribution(ABC):
         *,
         temperature: float = 1.0,
     ) -> Int[Tensor, "*batch"]:
-        """The value that `noise`, uniform on [0, 1), selects.
+        """Return the value that uniform noise selects.
 
         Args:
             parameters: The model's output.
-            noise: z = `noise_dim` uniform numbers a value.
-            temperature: 1 samples the distribution; towards 0, its modes.
+            noise: The `noise_dim` uniform numbers of each value, in [0, 1).
+            temperature: The temperature: 1 samples the distribution; towards 0, its modes.
 
         Raises:
-            ValueError: The temperature is not above 0.
+            ValueError: The temperature is not above 0, or not finite.
         """
 
 
 def check_temperature(temperature: float) -> None:
+    """Raise a ValueError unless the temperature is above 0 and finite."""
     if not 0 < temperature < math.inf:
         raise ValueError(
             f"temperature={temperature} was asked for; it must be above 0, and finite. "

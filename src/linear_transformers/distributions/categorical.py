@@ -1,4 +1,4 @@
-"""One free probability per value."""
+"""A categorical distribution: one logit per value."""
 
 import math
 from typing import ClassVar
@@ -11,7 +11,7 @@ from linear_transformers.distributions.base import ValueDistribution, check_temp
 
 
 class Categorical(ValueDistribution):
-    """softmax(parameters): p = num_values logits."""
+    """The distribution softmax(parameters), with p = num_values logits."""
 
     noise_dim: ClassVar[int] = 1
 
@@ -34,15 +34,15 @@ class Categorical(ValueDistribution):
         top_k: int | None = None,
         top_p: float = 1.0,
     ) -> Int[Tensor, "*batch"]:
-        """See `ValueDistribution.sample`.
+        """Return the value that uniform noise selects; see `ValueDistribution.sample`.
 
         Args:
-            parameters: Logits.
-            noise: One uniform number a value.
-            temperature: Divides the logits; what follows looks at what that gives.
-            top_k: Draw from the k most likely values only (and those as likely as the k-th).
-            top_p: Draw from the fewest most likely values whose probabilities reach this sum
-                (Holtzman et al., 2020, nucleus sampling).
+            parameters: The logits.
+            noise: The uniform number of each value, in [0, 1).
+            temperature: The divisor of the logits, applied before `top_k` and `top_p`.
+            top_k: The number of most likely values to sample from (ties with the k-th included).
+            top_p: The total probability of the most likely values to sample from: nucleus
+                sampling (Holtzman et al., 2020).
 
         Raises:
             ValueError: An option is out of its range.
@@ -51,7 +51,7 @@ class Categorical(ValueDistribution):
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} was asked for; it must be at least 1.")
         if not 0 < top_p <= 1:
-            raise ValueError(f"top_p={top_p} was asked for; it must be above 0, and 1 at most.")
+            raise ValueError(f"top_p={top_p} was asked for; it must be above 0 and at most 1.")
         logits = _wide(parameters) / temperature
         if top_k is not None and top_k < self.num_values:
             least = logits.topk(top_k, dim=-1).values[..., -1:]
@@ -62,20 +62,20 @@ class Categorical(ValueDistribution):
 
 
 def _nucleus(logits: Float[Tensor, "*batch v"], top_p: float) -> Float[Tensor, "*batch v"]:
-    """All but the fewest most likely values whose probabilities reach a sum, struck out."""
+    """Mask all but the fewest most likely values whose probabilities reach `top_p`."""
     probabilities, order = torch.softmax(logits, dim=-1).sort(dim=-1, descending=True)
     reached_before = probabilities.cumsum(-1) - probabilities >= top_p
-    struck_out = torch.zeros_like(reached_before).scatter(-1, order, reached_before)
-    return logits.masked_fill(struck_out, -math.inf)
+    masked = torch.zeros_like(reached_before).scatter(-1, order, reached_before)
+    return logits.masked_fill(masked, -math.inf)
 
 
 def invert_cdf(
     logits: Float[Tensor, "*batch v"], noise: Float[Tensor, "*batch"]
 ) -> Int[Tensor, "*batch"]:
-    """The smallest index whose cumulative probability exceeds the noise."""
+    """Return the smallest index whose cumulative probability exceeds the noise."""
     cdf = torch.softmax(logits, dim=-1).cumsum(-1)
-    # Rounding may leave the last sum below 1. Noise above it must not select what comes after
-    # the last possible value; what comes after has the same sum, and x / x is exactly 1.
+    # Rounding may leave the last sum below 1. Divided by it, the sums of the last possible value
+    # and of masked values after it are exactly 1, so noise below 1 selects none of the latter.
     return (cdf / cdf[..., -1:] <= noise.unsqueeze(-1)).sum(-1)
 
 

@@ -1,4 +1,4 @@
-"""Mixture of discretised logistics: Salimans et al. (2017), PixelCNN++, section 2.1.
+"""The mixture of discretised logistics: Salimans et al. (2017), PixelCNN++, section 2.1.
 
 Values 0 ... v-1 stand at equally spaced points x of [-1, 1], half a gap r = 1/(v-1) apart
 from the edges of their bins. A logistic with mean mu and scale s gives a bin
@@ -21,19 +21,19 @@ from linear_transformers.distributions.categorical import invert_cdf
 
 
 class LogisticMixture(ValueDistribution):
-    """Parameters: k logits, k means, k log-scales; the paper has k = 10.
+    """A mixture of k logistics; p = 3 k: logits, means, log-scales. The paper has k = 10.
 
     Args:
-        num_values: v, at least 2.
-        num_components: k.
-        min_log_scale: Log-scales are clamped from below: a scale of 0 has no gradient. The
-            authors' code has -7, for 256 values.
+        num_values: The number of values, v, at least 2.
+        num_components: The number of components, k.
+        min_log_scale: The lower bound of log-scales: a scale of 0 has no gradient. The authors'
+            code has -7, for 256 values.
 
     Raises:
-        ValueError: Fewer than 2 values or 1 component.
+        ValueError: There are fewer than 2 values or 1 component.
     """
 
-    noise_dim: ClassVar[int] = 2  # one picks the component, one the value
+    noise_dim: ClassVar[int] = 2  # one selects the component, one the value
 
     def __init__(self, num_values: int, *, num_components: int = 10, min_log_scale: float = -7.0):
         if num_values < 2 or num_components < 1:
@@ -84,13 +84,13 @@ class LogisticMixture(ValueDistribution):
         chosen = invert_cdf(logits / temperature, noise[..., 0]).unsqueeze(-1)
         mean = means.gather(-1, chosen).squeeze(-1)
         scale = log_scales.gather(-1, chosen).squeeze(-1).exp() * temperature
-        # Clamped: noise of exactly 0 would be -infinity, and cast to an integer undefined.
+        # Clamped: noise of 0 would give -infinity, whose cast to an integer is undefined.
         x = mean + scale * torch.logit(noise[..., 1].to(mean.dtype), eps=1e-7)
         level = torch.round((x + 1) / 2 * (self.num_values - 1))
         return level.clamp(0, self.num_values - 1).long()
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        # float32: differences of a 256th vanish in 8 bits of mantissa.
+        # float32: differences of 1/256 vanish in 8 bits of mantissa.
         wide = parameters if parameters.dtype == torch.float64 else parameters.float()
         logits, means, log_scales = wide.chunk(3, dim=-1)
         return logits, means, log_scales.clamp(min=self.min_log_scale)

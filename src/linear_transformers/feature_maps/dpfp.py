@@ -3,8 +3,8 @@
     r = relu([x, -x]),   phi(x)_(i, j) = r_i r_(i+j)  for i = 1 ... 2 d, j = 1 ... order
 
 Schlag, Irie and Schmidhuber (2021), eq. 33: sparse, nearly orthogonal features in a space larger
-than x's, at the cost of products alone. A query that shares no active product with any key
-attends to nothing, as with relu.
+than that of x. A query that shares no active product with any key attends to nothing, as with
+relu.
 """
 
 import torch
@@ -22,7 +22,7 @@ class Dpfp(FeatureMap):
         order: The number of neighbours, 1 to 2 d - 1; nu in the paper.
 
     Raises:
-        ValueError: There are not as many neighbours.
+        ValueError: `order` is out of its range.
     """
 
     def __init__(self, head_dim: int, *, order: int = 1):

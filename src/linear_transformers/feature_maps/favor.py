@@ -3,7 +3,7 @@
     phi(x) = exp(w . x' - |x'|^2 / 2) / sqrt(g) for g directions w, x' = x / d^(1/4);  c = g
 
 Choromanski et al. (2021), "Rethinking Attention with Performers", lemma 1. Unbiased; its error
-falls as 1/sqrt(n) and grows with the length of q and k, as exp(|q' + k'|^2) does.
+falls as 1/sqrt(g) and grows with the norms of q and k, as exp(|q' + k'|^2) does.
 """
 
 import math
@@ -15,7 +15,7 @@ from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
 class Favor(RandomFeatures):
-    """Positive orthogonal random features. A key of great length weighs next to nothing.
+    """Positive orthogonal random features. A key of large norm has next to no weight.
 
     Costs g d multiply-adds and g exponentials a vector. For the arguments see `RandomFeatures`.
     """

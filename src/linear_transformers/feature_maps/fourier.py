@@ -2,10 +2,10 @@
 
     phi(x) = [cos(w . x'), sin(w . x')] / sqrt(g) for g directions w, x' = x / d^(1/4);  c = 2 g
 
-Rahimi and Recht (2007). Bounded features, unlike FAVOR+'s, and an error of 1/sqrt(g) wherever q
-and k lie. But single weights may be negative, though the Gaussian is not: an output is then no
-mean of values, may lie outside their range, and where the weights of a query nearly cancel,
-the denominator is near 0 and the output far off. More directions make that rarer.
+Rahimi and Recht (2007). Unlike FAVOR+'s, features are bounded and the error falls as 1/sqrt(g)
+wherever q and k lie. But single weights may be negative, though the Gaussian is not: an output may
+lie outside the range of values. Where the weights of a query nearly cancel, the denominator is
+near 0 and the output far off. More directions make that rarer.
 """
 
 import torch

@@ -3,7 +3,7 @@
     phi(x) = [softmax(W x), softmax(-W x)],  W learned, the identity at first
 
 Zhang et al. (2024), "The Hedgehog & the Porcupine", with the softmax over features that their
-code adds for stability. One W for queries and keys of a layer's every head.
+code adds for stability. One W serves the queries and keys of all heads of a layer.
 """
 
 import torch

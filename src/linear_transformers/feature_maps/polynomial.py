@@ -1,7 +1,7 @@
 """phi(q) . phi(k) = (q . k / sqrt(d) + offset)^2, exactly. c = (d + 1)(d + 2) / 2.
 
-The polynomial of degree 2 that section 3.2.1 of Katharopoulos et al. (2020) names: in
-linear time, it pays where sequences are longer than d^2. Never negative.
+The polynomial of degree 2 that section 3.2.1 of Katharopoulos et al. (2020) names. Linear time
+pays where sequences are longer than d^2. Weights are never negative.
 """
 
 import math
@@ -23,7 +23,7 @@ class Polynomial(FeatureMap):
             opposite weigh the same.
 
     Raises:
-        ValueError: The offset is negative, which no real features have.
+        ValueError: The offset is negative: its root is not real.
     """
 
     def __init__(self, head_dim: int, *, offset: float = 1.0):

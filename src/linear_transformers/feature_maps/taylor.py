@@ -1,7 +1,7 @@
 """phi(q) . phi(k) = 1 + s + s^2 / 2 with s = q . k / sqrt(d). c = 1 + d + d (d + 1) / 2.
 
 The exponential of softmax to second order (Keles et al. 2022; Arora et al. 2024, "Based").
-Never below 1/2, and even in s where |s| is large: a key opposite to the query weighs much.
+Weights are at least 1/2 and, where |s| is large, nearly even in s: opposite keys weigh much.
 """
 
 import math

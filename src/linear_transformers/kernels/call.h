@@ -1,16 +1,16 @@
-// What Python hands to the kernels of causal linear attention: `call.py` has the same fields.
+// The arguments of the kernels of causal linear attention: `call.py` has the same fields.
 #pragma once
 
 #include <cstdint>
 
-// Queries, keys or values, [b, t, h, c or m]: without gaps in a head, as far apart as it may be
-// between heads, positions and sequences. They come out of one product side by side.
+// Queries, keys or values, [b, t, h, c or m]: contiguous within a head, with any strides between
+// heads, positions and sequences, since one product yields all three side by side.
 struct View {
   const void* data;
   int64_t batch, position, head;
 };
 
-// Everything else is without gaps: outputs and gradients [b, t, h, c or m], sums of weights
+// Everything else is contiguous: outputs and gradients [b, t, h, c or m], sums of weights
 // [b, t, h], states [b, h, c, m] and [b, h, c]. `Sum` is the type in which sums are kept.
 template <typename T, typename Sum = T>
 struct Call {
@@ -25,8 +25,8 @@ struct Call {
   const Sum *d_kv_sum_after, *d_k_sum_after;
   T *d_q, *d_k, *d_v;
   Sum *d_kv_sum, *d_k_sum;
-  Sum* h;        // on CUDA, room for the gradients of sums of weights
+  Sum* h;        // on CUDA, a workspace for the gradients of sums of weights
   void* stream;  // on CUDA
   double eps;
-  bool elu;  // whether phi(x) = elu(x) + 1 is still to be applied
+  bool elu;  // whether the kernel applies phi(x) = elu(x) + 1
 };

@@ -1,4 +1,4 @@
-"""The arguments of the kernels in C++ and CUDA: `call.h`, as ctypes has it."""
+"""The arguments of the kernels in C++ and CUDA: `call.h` in ctypes."""
 
 import ctypes
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ BACKWARD = (
     *INPUTS, "out", "weight", "d_out", "d_kv_sum_after", "d_k_sum_after",
     "d_q", "d_k", "d_v", "d_kv_sum", "d_k_sum",
 )  # fmt: skip
-# What a `Call` has, in the order of `call.h`.
+# The fields of a `Call`, in the order of `call.h`.
 SIZES = ("batch", "length", "heads", "features", "values")
 VIEWS = INPUTS[:3]
 POINTERS = (*FORWARD[3:], *BACKWARD[7:], "h", "stream")
@@ -24,11 +24,11 @@ def call(function: Any, names: Sequence[str], tensors: Sequence[Tensor], **other
     Args:
         function: A function that takes a `Call`.
         names: The field of each tensor: `FORWARD` or `BACKWARD`.
-        tensors: The inputs, then the results. Inputs are copied where `call.h` forbids their gaps.
-        others: The fields that are no tensors.
+        tensors: The inputs, then the results. Inputs whose strides `call.h` forbids are copied.
+        others: The fields that are not tensors.
     """
     q, k, v, *dense = tensors
-    # Named until the call is over: what is copied here must not be freed before.
+    # Named, so that no copy is freed before the call returns.
     views = [x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)]
     dense = [x.contiguous() for x in dense]
     fields = [_View(x.data_ptr(), *x.stride()[:3]) for x in views]

@@ -1,4 +1,4 @@
-"""Compile the C++ and CUDA of this package for the present machine, when it is first wanted."""
+"""Compile the C++ and CUDA of this package for the present machine, on first use."""
 
 import ctypes
 import hashlib
@@ -42,7 +42,7 @@ def compiled(source: str) -> ctypes.CDLL | str:
 
 def _compile(source: Path, target: Path, flags: Sequence[str]) -> None:
     """Compile in a temporary folder, then rename: no lock can be left behind."""
-    # Not above: it is slow to import, and warns of CUDA where that does not matter.
+    # Imported here: it is slow to import, and warns about CUDA where that does not matter.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     from torch.utils import cpp_extension
 
@@ -81,13 +81,13 @@ def _reason(text: str) -> str:
 
 
 def _cache() -> Path:
-    """Return where compiled kernels are kept: torch's own place, where that is set."""
+    """Return the folder of compiled kernels: torch's own, if its variable is set."""
     user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or user) / "linear_transformers"
 
 
 def _cuda_flags() -> tuple[str, ...]:
-    """Return flags for the GPU that is used now, unless torch's own variable names others."""
+    """Return flags for the current GPU, unless torch's own variable names others."""
     if os.environ.get("TORCH_CUDA_ARCH_LIST"):
         return ("-O3",)
     return ("-O3", "-arch=sm_{}{}".format(*torch.cuda.get_device_capability()))

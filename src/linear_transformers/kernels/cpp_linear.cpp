@@ -13,11 +13,10 @@
 //     d v                scan(phi(k), phi(q), g)        from the end
 //
 // where g and h are the gradients of a sum of values and of the sum of weights under it. Nothing
-// is kept for a position but its sum of weights; the states are computed anew on the way back.
+// is kept for a position but its sum of weights; the backward pass recomputes the states.
 // A few positions go through the state together, so that it is read and written once for all of
 // them, and two vectors of it at a time stay in registers. A thread takes as many heads of a
-// sequence as it can, and copies a few positions of all of them at once: what lies side by side
-// in memory is read in one go.
+// sequence as it can, and copies a few positions of all of them at once: they are contiguous.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -38,7 +37,7 @@ int64_t padded(int64_t width) {
   return (width + size - 1) / size * size;
 }
 
-// Rows of numbers, each beginning at a vector's boundary; zero at first, and in the padding.
+// Rows of numbers, aligned to vectors and padded with zeros; zero at first.
 template <typename T>
 class Rows {
  public:
@@ -60,7 +59,7 @@ class Rows {
   std::unique_ptr<T, Free> data_;
 };
 
-// One vector or two of the state's columns, and `P` positions.
+// The primitive over `P` positions, for `V` vectors of the state's columns.
 template <int P, int V, typename T>
 inline void scan_columns(const T* a, int64_t a_stride, const T* b, int64_t b_stride, const T* c,
                          int64_t c_stride, T* out, int64_t out_stride, T* state,
@@ -136,7 +135,7 @@ inline const T* head_of(const View& x, int64_t b, int64_t t, int64_t h) {
 template <typename T, typename Work>
 void for_all(const Call<T>& call, const Work& work) {
   const int64_t threads = at::get_num_threads();
-  int64_t groups = 1;  // of heads: as few as give every thread as much to do
+  int64_t groups = 1;  // of heads: the fewest that balance the threads' work
   while (groups < call.heads && (call.heads % groups || (call.batch * groups % threads &&
                                                          call.batch * groups < 4 * threads)))
     ++groups;
@@ -151,7 +150,7 @@ void forward(const Call<T>& call) {
   const int64_t C = call.features, M = call.values;
   const T eps = static_cast<T>(call.eps);
   for_all(call, [&](int64_t b, int64_t first, int64_t heads) {
-    // Of each head, the rows of a block; and its state.
+    // For each head, the rows of a block and the state.
     Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C);
     Rows<T> value(heads * kBlock, M), sum(heads * kBlock, M);
     Rows<T> states(heads * C, M), weights(heads, C);
@@ -207,7 +206,7 @@ void backward(const Call<T>& call) {
   for_all(call, [&](int64_t b, int64_t first, int64_t heads) {
     Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C), d_phi(heads * kBlock, C);
     Rows<T> g(heads * kBlock, M + 1), value(heads * kBlock, M + 1), d_value(heads * kBlock, M);
-    // States as they are, and turned, with the sum of weights below: a column of values a row.
+    // States, and states transposed, with the sum of weights as a last row.
     Rows<T> states(heads * C, M), turned(heads * (M + 1), C);
     const int64_t begin = b * call.heads + first;  // of these heads, among all states
     const auto place_of = [&](int64_t t, int64_t h) {

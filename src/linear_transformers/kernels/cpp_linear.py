@@ -1,4 +1,4 @@
-"""Causal linear attention in C++ for CPUs: `cpp_linear.cpp`, compiled when it is first wanted."""
+"""Causal linear attention in C++ for CPUs: `cpp_linear.cpp`, compiled on first use."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ NAMES = {torch.float32: "float32", torch.float64: "float64"}
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Return why the kernel cannot run, or None. The first call ever compiles it."""
+    """Return why the kernel cannot run, or None. The first call compiles it."""
     if device.type != "cpu":
         return f"it is made for CPUs, and the tensors are on {device}"
     library = compiled(SOURCE)

@@ -1,13 +1,12 @@
 // One position of a whole stack of blocks with linear attention, on CPUs: eqs. 16-20 of
 // Katharopoulos et al. (2020) with everything around them, for a batch of sequences.
 //
-// A step of few sequences costs what it takes to read the weights, and what it takes to call: so
-// the weights are packed in the order in which they are read, in float32, bfloat16 or int8 (with a
-// scale for each output), the arithmetic is in float32, and the stack is one call. States are
-// changed in place.
+// A step of few sequences is bound by reading the weights and by the cost of calls. So the weights
+// are packed in the order in which they are read, in float32, bfloat16 or int8 (with a scale for
+// each output), and the stack is one call. Arithmetic is in float32. States change in place.
 //
-// Every sum runs over its terms in one order, whatever the batch and the number of threads: a
-// sequence comes out the same, to the last bit, beside any others.
+// Every sum has a fixed order of terms, whatever the batch and the number of threads: a sequence's
+// outputs do not depend on the rest of the batch, to the last bit.
 #include <omp.h>
 
 #include <algorithm>
@@ -21,7 +20,7 @@ namespace {
 
 using Vec = Vector<float>::type;
 constexpr int64_t kSize = Vector<float>::size;
-// Sums that are kept in registers: of so many sequences, of so many vectors of outputs.
+// The sums kept in registers: of kRows sequences and kVectors vectors of outputs.
 #if defined(__AVX__) && !defined(__AVX512F__)
 constexpr int kRows = 4, kVectors = 2;
 #else
@@ -36,7 +35,7 @@ enum Format : int64_t { kFloat32, kBfloat16, kInt8 };
 // y = scale (W x) + bias. W is packed: panels of kPanel outputs, of each panel all inputs in turn.
 struct Matrix {
   const void* weights;
-  const float* scale;  // may be none
+  const float* scale;  // may be null
   const float* bias;
   int64_t inputs, outputs, format;
 };
@@ -72,7 +71,7 @@ struct Bfloat16 {
 
 inline Vec weights_at(const float* x) { return load(x); }
 #if defined(__AVX512F__)
-// gcc takes a vector of bytes or halves apart and puts it together again.
+// Intrinsics: gcc converts a vector of bytes or halves one element at a time.
 inline Vec weights_at(const Bfloat16* x) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
@@ -119,7 +118,7 @@ inline void block_of(int64_t rows, const float* x, int64_t stride, const W* weig
   }
 }
 
-// What one of several threads does of `count` equal parts.
+// One thread's share of `count` equal parts.
 struct Share {
   Share(int64_t thread, int64_t threads, int64_t count)
       : begin(thread * count / threads), end((thread + 1) * count / threads) {}
@@ -168,7 +167,7 @@ void normalize(const Norm& norm, const float* __restrict x, float* __restrict y,
   for (int64_t i = 0; i < width; ++i) y[i] = (x[i] - mean) * share * norm.weight[i] + norm.bias[i];
 }
 
-// `V` vectors of the state's columns: what is remembered, then what is read of it.
+// `V` vectors of the state's columns: add k v^T, then read with q.
 template <int V>
 inline void columns(const float* q, const float* k, const float* v, float* state, int64_t width,
                     float share, float* out) {
@@ -183,7 +182,7 @@ inline void columns(const float* q, const float* k, const float* v, float* state
   for (int i = 0; i < V; ++i) store(out + i * kSize, sum[i] * share);
 }
 
-// One head of one sequence. `features` has room for a query and a key.
+// One head of one sequence. `room` holds the features of a query and a key.
 void attend(const Stack& n, const float* q, const float* k, const float* v, float* kv_sum,
             float* k_sum, float* out, float* room, int64_t width) {
   float *phi_q = room, *phi_k = room + width;
@@ -212,7 +211,7 @@ inline void activate(const Stack& n, float* x) {
     x[i] = n.gelu ? 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f)) : std::max(x[i], 0.0f);
 }
 
-// Rows of numbers that all threads see, and rows that each has of its own.
+// The workspace of a step: rows that all threads share, and rows of each thread's own.
 struct Room {
   Room(const Stack& n, float* data)
       : width(padded(n.width)), projected(padded(3 * n.width)), hidden(padded(n.hidden)) {
@@ -237,7 +236,7 @@ struct Room {
 void run(const Stack& n, const Layer* layers, const float* input, float* out, const Room& room) {
   const int64_t thread = omp_get_thread_num(), e = n.width, width = room.width;
   const int64_t head_width = e / n.heads;
-  // Each thread norms all sequences for itself: that is less than to wait for one another.
+  // Each thread normalises all sequences itself: that is cheaper than another barrier.
   float* x = room.own + thread * 2 * n.batch * width;
   float* normed = x + n.batch * width;
   const auto norm = [&](const Norm& by, const float* from, float* to) {
@@ -247,7 +246,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   const auto take = [&](const float* from, int64_t stride) {
     for (int64_t b = 0; b < n.batch; ++b) copy(from + b * stride, x + b * width, e);
   };
-  // A sublayer's output on top of what went in, for all threads to see.
+  // The residual sum of a sublayer, shared by all threads.
   const auto add = [&](int64_t b, int64_t y, Vec values) {
     store(room.sum + b * width + y, values + load(x + b * width + y));
   };
@@ -256,9 +255,10 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   for (int64_t i = 0; i < n.layers; ++i) {
     const Layer& layer = layers[i];
     if (n.pre_norm) norm(layer.attention_norm, x, normed);
-    product(n, layer.project_in, n.pre_norm ? normed : x, width, [&](int64_t b, int64_t y, Vec values) {
-      store(room.heads + b * room.projected + y, values);
-    });
+    product(n, layer.project_in, n.pre_norm ? normed : x, width,
+            [&](int64_t b, int64_t y, Vec values) {
+              store(room.heads + b * room.projected + y, values);
+            });
 #pragma omp barrier
     const Share share(thread, n.threads, n.batch * n.heads);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
@@ -300,7 +300,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
 
 extern "C" int64_t panel_width() { return kPanel; }
 
-// How many numbers a step needs room for.
+// The size of a step's workspace, in floats.
 extern "C" int64_t room_for(const Stack* stack) { return Room(*stack, nullptr).floats; }
 
 // Vectors with positions [b, e] in, parameters [b, p to whole panels] out.

@@ -1,7 +1,7 @@
 """One position of a whole stack with linear attention in C++ for CPUs: `cpp_step.cpp`.
 
-The step of a model in one call, with elu + 1 fused and weights packed in the order in which they
-are read. Weights packed in bfloat16 or int8 are rounded; arithmetic and states are float32.
+A step of a model is one call, with elu + 1 fused and weights packed in the order in which they are
+read. Weights packed in bfloat16 or int8 are rounded; arithmetic and states are float32.
 """
 
 import ctypes
@@ -17,7 +17,7 @@ from linear_transformers.kernels.compiling import compiled
 from linear_transformers.ops.recurrent import LinearState
 
 SOURCE = "cpp_step.cpp"
-FORMATS = {"float32": 0, "bfloat16": 1, "int8": 2}  # as the source has them
+FORMATS = {"float32": 0, "bfloat16": 1, "int8": 2}  # `Format` in the source
 INT8_MAX = 127
 
 
@@ -58,16 +58,16 @@ class StepOptions(NamedTuple):
 
 
 def unavailable() -> str | None:
-    """Return why the step cannot run here, or None. The first call ever compiles it."""
+    """Return why the step cannot run here, or None. The first call compiles it."""
     library = compiled(SOURCE)
     return library if isinstance(library, str) else None
 
 
 def rounded(weight: Float[Tensor, "outputs inputs"], precision: str) -> Tensor:
-    """Return the weights as they are rounded when packed in a precision: one of `FORMATS`.
+    """Return weights rounded as a precision, one of `FORMATS`, rounds them when they are packed.
 
-    bfloat16 keeps 8 bits of each; int8 keeps 255 levels, between the largest of an output's
-    weights and its negative.
+    bfloat16 keeps 8 bits of each; int8 keeps 255 levels, between plus and minus the largest
+    weight of an output.
     """
     if precision == "int8":
         levels, scale = _levels(weight)
@@ -103,8 +103,8 @@ class PackedStack:
         library.panel_width.restype = library.room_for.restype = ctypes.c_int64
         self._library = library
         self._panel = library.panel_width()
-        self._kept: list[Tensor] = []  # what the structures below point to
-        self._room: dict[tuple[int, int], Tensor] = {}
+        self._kept: list[Tensor] = []  # the tensors that the structures below point to
+        self._workspace: dict[tuple[int, int], Tensor] = {}
         self._layers = (_Layer * len(blocks))()
         width, hidden = blocks[0].up.weight.shape[::-1]
         factor = None
@@ -137,19 +137,19 @@ class PackedStack:
         for layer, state in zip(self._layers, states, strict=True):
             assert all(sums.is_contiguous() for sums in state)
             layer.kv_sum, layer.k_sum = state.kv_sum.data_ptr(), state.k_sum.data_ptr()
-        if (len(x), threads) not in self._room:
+        if (len(x), threads) not in self._workspace:
             floats = self._library.room_for(ctypes.byref(stack))
-            self._room = {(len(x), threads): torch.empty(floats)}
+            self._workspace = {(len(x), threads): torch.empty(floats)}
         x = x.contiguous()
         out = x.new_empty(len(x), -(-stack.head.outputs // self._panel) * self._panel)
         self._library.step(
             ctypes.byref(stack), self._layers,
-            *(ctypes.c_void_p(t.data_ptr()) for t in (x, out, self._room[len(x), threads])),
+            *(ctypes.c_void_p(t.data_ptr()) for t in (x, out, self._workspace[len(x), threads])),
         )  # fmt: skip
         return out[:, : stack.head.outputs]
 
     def _matrix(self, affine: Affine, precision: str, factor: Tensor | None = None) -> "_Matrix":
-        """Pack weights by panels of outputs, with the factors of their sums."""
+        """Pack weights by panels of outputs, with each output's scale and bias."""
         outputs, inputs = affine.weight.shape
         weight, scale, bias = affine.weight.detach(), factor, affine.bias.detach().float()
         if factor is not None:
@@ -177,7 +177,7 @@ class PackedStack:
 
 
 def _levels(weight: Tensor) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, " outputs"]]:
-    """Return weights as whole numbers, and the factor of each output."""
+    """Return weights as int8, and the scale of each output."""
     scale = weight.detach().float().abs().amax(1) / INT8_MAX
     scale = scale.masked_fill(scale == 0, 1.0)
     return (weight / scale.unsqueeze(-1)).round().to(torch.int8), scale

@@ -1,4 +1,4 @@
-// What the kernels for CPUs share: vectors as wide as the processor's, short rows, phi.
+// Shared by the kernels for CPUs: vectors as wide as the processor's, short rows, phi.
 #pragma once
 
 #include <cmath>
@@ -17,12 +17,12 @@ constexpr int64_t kVectorBytes = 16;
 
 template <typename T>
 struct Vector {
-  // Wherever it begins: states of narrow heads do not begin at a vector's boundary.
+  // Unaligned: states of narrow heads do not begin at a vector's boundary.
   typedef T type __attribute__((vector_size(kVectorBytes), aligned(alignof(T)), may_alias));
   static constexpr int64_t size = kVectorBytes / sizeof(T);
 };
 
-// A short row: memcpy would be a call.
+// For short rows: memcpy would be a call.
 template <typename T>
 inline void copy(const T* __restrict x, T* __restrict y, int64_t width) {
   for (int64_t i = 0; i < width; ++i) y[i] = x[i];
@@ -36,10 +36,10 @@ inline T dot(const T* __restrict x, const T* __restrict y, int64_t width) {
   return sum;
 }
 
-// e^x for x <= 0, without a branch, so that the compiler makes vectors of it: a power of two
-// times a polynomial (Cephes, Moshier 1992), to 2 units in the last place.
+// e^x for x <= 0, without a branch, so that the compiler vectorises it: a power of two times
+// a polynomial (Cephes, Moshier 1992), to 2 units in the last place.
 inline float exp_negative(float x) {
-  float n = x * 1.44269504f + 12582912.0f;  // rounded to a whole number in the low bits
+  float n = x * 1.44269504f + 12582912.0f;  // the low bits are x log2(e), rounded
   n -= 12582912.0f;
   float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
@@ -57,7 +57,7 @@ inline float exp_negative(float x) {
 }
 inline double exp_negative(double x) { return std::exp(x); }
 
-// phi: the identity, where features come ready, or elu + 1 (eq. 7).
+// phi: elu + 1 (eq. 7), or the identity where x already is features.
 template <typename T>
 inline void features(const T* __restrict x, T* __restrict phi, int64_t width, bool elu) {
   if (elu) {

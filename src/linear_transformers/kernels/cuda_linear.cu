@@ -15,8 +15,8 @@
 //
 // where g and h are the gradients of a sum of values and of the sum of weights under it. A block
 // computes up to 64 columns of it, of one head of one sequence; a warp 8 columns. Four threads
-// share a column, each with a quarter of its rows. Nothing waits for a neighbour, nothing is added
-// in an order that changes: the same input gives the same bits.
+// share a column, each with a quarter of its rows. Blocks do not wait for one another, and every
+// sum has a fixed order: the same input gives the same bits.
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
 
@@ -30,7 +30,7 @@
 namespace {
 
 constexpr int kWarp = 32;
-constexpr int kShare = 4;                 // threads that have a column together
+constexpr int kShare = 4;                 // threads that share a column
 constexpr int kColumns = kWarp / kShare;  // of a warp
 constexpr int kWarps = 8;                 // of a block, and one for the sum of weights
 constexpr int kWidth = kColumns * (kWarps + 1);
@@ -55,7 +55,7 @@ __device__ float through_phi(float gradient, float x, bool elu) {
   return elu && x <= 0 ? gradient * expf(x) : gradient;
 }
 
-// What every problem knows: the call, and where numbers of a position and of a head are.
+// The base of every problem: the call, and the offsets of positions and heads.
 template <typename T>
 struct Problem : Call<T, float> {
   __device__ int64_t position(const Place& p) const {
@@ -74,9 +74,9 @@ struct Problem : Call<T, float> {
   }
 };
 
-// Each problem says what a, b and c are, where the state starts and ends, and what becomes of a
-// column's result. With kTotal a warp more computes a column of its own, whose c is 1: the sum of
-// weights. With kBelow there is a row more under a, b and the state.
+// Each problem defines a, b and c, the first and last state, and what becomes of a column's result.
+// With kTotal, one more warp computes a column whose c is 1: the sum of weights. With kBelow, a, b
+// and the state have one more row.
 template <typename T>
 struct Outputs : Problem<T> {
   static constexpr bool kTotal = true, kBelow = false, kFromTheEnd = false;
@@ -110,7 +110,7 @@ struct Outputs : Problem<T> {
   }
 };
 
-// What the backward pass is given, beside the inputs.
+// The base of the problems of the backward pass.
 template <typename T>
 struct Gradient : Problem<T> {
   static constexpr bool kTotal = false;
@@ -123,7 +123,7 @@ struct Gradient : Problem<T> {
   __device__ void end_total(const Place& p, int x, float sum) const {}
 };
 
-// Of queries; and, from the end, of keys: with a and b exchanged.
+// The gradient of queries; or, from the end, of keys: with a and b exchanged.
 template <typename T, bool KEYS>
 struct FeatureGradient : Gradient<T> {
   static constexpr bool kBelow = true, kFromTheEnd = KEYS;
@@ -182,7 +182,7 @@ struct ValueGradient : Gradient<T> {
   }
 };
 
-// ROWS of the state are a thread's: of every four vectors of a column, one.
+// A thread has ROWS rows of the state: one of every four vectors of a column.
 template <int ROWS, typename P>
 __global__ void scan(P problem) {
   constexpr int kHeight = ROWS * kShare;
@@ -272,8 +272,8 @@ __global__ void scan(P problem) {
         problem.result(place, first_column + from, results[t][from],
                        P::kTotal ? results[t][total_column] : 0);
     }
-    // What the next round writes, a, b and c, nobody reads any more; what it reads last, the
-    // results, it writes behind its own barrier.
+    // No barrier here: no thread reads a, b and c any more, and the next round writes results only
+    // after its own barrier.
   }
 
 #pragma unroll
@@ -305,7 +305,7 @@ __global__ void weight_gradients(const T* d_out, const T* out, const float* weig
 
 template <typename P>
 void run(const P& problem, int64_t height, int64_t width) {
-  if (problem.batch == 0) return;  // no blocks are no launch
+  if (problem.batch == 0) return;  // CUDA refuses a launch without blocks
   const int64_t warps = (width + kColumns - 1) / kColumns;
   const int64_t in_block = (warps < kWarps ? warps : kWarps) + (P::kTotal ? 1 : 0);
   const dim3 blocks(problem.batch * problem.heads, (warps + kWarps - 1) / kWarps);

@@ -1,8 +1,7 @@
-"""Causal linear attention in CUDA: `cuda_linear.cu`, compiled for the present GPU when it is first
-wanted, by the CUDA toolkit's nvcc.
+"""Causal linear attention in CUDA: `cuda_linear.cu`, compiled by nvcc for the GPU on first use.
 
-The paper's own way on a GPU, from the first position to the last, where `triton_linear` computes
-the chunks of a sequence side by side.
+It is the paper's algorithm: each head goes from the first position to the last, where
+`triton_linear` computes the chunks of a sequence in parallel.
 """
 
 import ctypes
@@ -22,7 +21,7 @@ WIDEST = 256  # features and values of a head
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
-    """Return why the kernel cannot run, or None. The first call ever compiles it."""
+    """Return why the kernel cannot run, or None. The first call compiles it."""
     if device.type != "cuda":
         return f"it is made for GPUs, and the tensors are on {device}"
     if dtype == torch.float64:

@@ -1,7 +1,7 @@
-"""Causal linear attention as an operator to torch, whatever computes it.
+"""Causal linear attention as a torch operator.
 
-Kernels in C++, Triton and CUDA have one signature, one fake and one gradient: `torch.compile` does
-not look into them, and knows what comes out. All of them can fuse one feature map, elu + 1.
+Kernels in C++, Triton and CUDA have one signature, one fake and one gradient: to `torch.compile`
+they are opaque calls with known output shapes. All of them can fuse one feature map, elu + 1.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -39,16 +39,16 @@ def operator(
         (q, k, v, kv_sum, k_sum, eps, elu) -> (outputs, weight, kv_sum, k_sum)
 
     q, k and v are views [b, t, h, c or m] with any strides, the state is dense; `elu` says that
-    phi(x) = elu(x) + 1 is still to be applied. `weight` is the sum of weights of each position,
-    eps included, that its output was divided by: all that the gradient keeps of a position.
+    the kernel applies phi(x) = elu(x) + 1. `weight` is the denominator of each position's output,
+    the sum of weights plus eps: all that the gradient keeps of a position.
 
     Args:
         name: The name of the operator.
-        run_forward: Given the five tensors, eps and elu, writes the four results.
-        run_backward: Given the five tensors, outputs and weights, and the gradients of the
-            outputs and of the state after them, writes the five gradients.
-        dtypes: The types in which the kernel computes; q, k and v, if they are in others or
-            differ, are widened first. None where the kernel takes any mixture.
+        run_forward: The function that, given the five tensors, eps and elu, writes the results.
+        run_backward: The function that, given the five tensors, outputs and weights, and the
+            gradients of the outputs and of the state after them, writes the five gradients.
+        dtypes: The types in which the kernel computes; q, k and v of other or differing types
+            are widened first. None is any mixture.
     """
 
     def forward(
@@ -135,7 +135,7 @@ def attend(
 
 
 def too_wide(q: Tensor, v: Tensor, widest: int) -> str | None:
-    """Return why a kernel for heads up to a width cannot run, or None."""
+    """Return why a kernel with a greatest width of heads cannot run, or None."""
     width = max(q.shape[-1], v.shape[-1])
     if width <= widest:
         return None
@@ -143,11 +143,11 @@ def too_wide(q: Tensor, v: Tensor, widest: int) -> str | None:
 
 
 def refuse(kernel: str, reason: str | None) -> None:
-    """Raise a ValueError that says why a kernel cannot run, if there is a reason."""
+    """Raise a ValueError if there is a reason why a kernel cannot run."""
     if reason:
         raise ValueError(f"kernel={kernel} cannot run: {reason}. Use kernel=auto.")
 
 
 def _like(x: Tensor) -> Tensor:
-    """Return room for as many numbers, without gaps."""
+    """Return an empty contiguous tensor of the same shape."""
     return x.new_empty(x.shape)

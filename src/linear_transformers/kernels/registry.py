@@ -1,4 +1,4 @@
-"""The kernels of causal linear attention: which there are, where each can run, which is fastest."""
+"""The registry of kernels of causal linear attention: where each can run, which is fastest."""
 
 from collections.abc import Callable
 from functools import cache
@@ -32,7 +32,7 @@ def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) 
     """Return the name of the kernel that runs: the one asked for, or the fastest for `auto`.
 
     Raises:
-        ValueError: The kernel that was asked for is unknown, or cannot run there.
+        ValueError: The kernel is unknown, or cannot run there.
     """
     if name == "auto":
         return _fastest(device, dtype)
@@ -88,5 +88,5 @@ KERNELS = {
     "triton": Kernel(_triton, triton_unavailable),
     "cuda": Kernel(cuda_linear.cuda_linear, cuda_linear.unavailable),
 }
-# A kernel for GPUs becomes the fastest of them when it has run on one, and was measured there.
+# A kernel for GPUs is added here only after it was measured on one.
 FASTEST = {"cpu": "cpp"}

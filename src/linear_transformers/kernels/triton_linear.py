@@ -14,8 +14,8 @@ positions with the state in registers:
 
 where g and h are the gradients of a sum of values and of the sum of weights under it. A program
 takes some columns of C of one head of one sequence. Where there are too few sequences and heads
-to keep a GPU busy, each is cut into segments that do not wait for one another: what each of them
-adds to the state is summed first. Nothing is kept of a position but its sum of weights.
+to keep a GPU busy, each is cut into segments that run in parallel: what each of them adds to the
+state is summed first. Nothing is kept of a position but its sum of weights.
 
 Products take bfloat16 as it is, everything else as float32 (float16 in tf32, for its range;
 float32 in three parts of tf32, for its precision), and accumulate in float32, as states do.
@@ -37,7 +37,7 @@ WIDEST = 256  # features or values of a head
 CHUNK = 64  # positions; half as many of a wide head, or in float32: registers are few
 NARROW = 64  # features or values
 HELD = 8192  # numbers of a state that a program holds
-PROGRAMS = 1024  # that keep a GPU of some 130 processors busy: a guess, not measured
+PROGRAMS = 1024  # enough to keep a GPU of some 130 processors busy: a guess, not measured
 SCANNED = 1024  # numbers of the state that one program sums over the segments
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 OUTPUTS, D_QUERIES, D_KEYS, D_VALUES = (tl.constexpr(i) for i in range(4))
@@ -98,7 +98,7 @@ def _phi(x, rows, columns, length, width, ELU: tl.constexpr):
 @no_type_check
 def _product(a, b, PRODUCT: tl.constexpr, PRECISION: tl.constexpr):
     a, b = a.to(PRODUCT), b.to(PRODUCT)
-    if INTERPRETED:  # whose products know no bfloat16
+    if INTERPRETED:  # the interpreter's products have no bfloat16
         a, b = a.to(tl.float32), b.to(tl.float32)
     return tl.dot(a, b, input_precision=PRECISION)
 
@@ -280,12 +280,12 @@ class _Call:
         self.chunk = CHUNK if roomy else CHUNK // 2
         chunks = max(1, triton.cdiv(self.length, self.chunk))
         self.sequences = self.batch * self.heads
-        # As many segments as keep the GPU busy, as long as one another.
+        # As many segments as keep the GPU busy, of equal length.
         self.chunks = triton.cdiv(
             chunks, min(chunks, triton.cdiv(PROGRAMS, max(1, self.sequences)))
         )
         self.segments = triton.cdiv(chunks, self.chunks)
-        # Features of bfloat16 values may have come in float32, through another map.
+        # By the values: features beside bfloat16 values are float32 if phi is not fused.
         product = tl.bfloat16 if v.dtype == torch.bfloat16 else tl.float32
         self.shared = {
             "C": self.c, "M": self.m, "L": self.chunk, "ELU": elu, "PRODUCT": product,

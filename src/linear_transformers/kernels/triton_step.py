@@ -20,7 +20,7 @@ from linear_transformers.ops.precision import mapped
 from linear_transformers.ops.recurrent import LinearState
 
 HELD = 8192  # numbers of the state that a program has in registers at a time
-PER_WARP = 1024  # of them
+PER_WARP = 1024  # numbers of them per warp
 
 
 def triton_step(

@@ -1,4 +1,4 @@
-"""What stands between a recording's log-mel features and an encoder's stack."""
+"""Normalisation and convolutions between log-mel features and an encoder's stack."""
 
 import math
 
@@ -14,20 +14,20 @@ SUBSAMPLINGS = (1, 2, 4)
 
 
 def within(lengths: Lengths, length: int) -> Bool[Tensor, "b t 1"]:
-    """Which positions of a padded batch there are."""
+    """Return which positions of a padded batch are not padding."""
     return (torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(-1)
 
 
 class Normalization(nn.Module):
-    """Every band to mean 0 and variance 1: over the training corpus or over each utterance.
+    """Normalisation of each band to mean 0 and variance 1, over the corpus or each utterance.
 
     Args:
-        kind: `corpus` (its statistics are buffers, saved with the weights), `utterance` or
-            `none`.
-        num_mels: f.
+        kind: The source of the statistics: `corpus` (the training corpus; buffers, saved with
+            the weights), `utterance` or `none`.
+        num_mels: The number of mel bands, f.
 
     Raises:
-        ValueError: An unknown `kind`.
+        ValueError: The kind is unknown.
     """
 
     mean: Tensor
@@ -48,17 +48,17 @@ class Normalization(nn.Module):
             return (x - self.mean) / self.deviation
         if self.kind == "none":
             return x
-        there, count = within(lengths, x.shape[1]), lengths[:, None, None]
-        mean = x.where(there, 0).sum(1, keepdim=True) / count
-        variance = (x - mean).where(there, 0).square().sum(1, keepdim=True) / count
+        valid, count = within(lengths, x.shape[1]), lengths[:, None, None]
+        mean = x.where(valid, 0).sum(1, keepdim=True) / count
+        variance = (x - mean).where(valid, 0).square().sum(1, keepdim=True) / count
         return (x - mean) / (variance + 1e-5).sqrt()
 
 
 class Convolution(nn.Module):
     """A convolution over time in two forms: over a padded batch, or over a stream in pieces.
 
-    Every `stride` frames there is one output, which sees `left` frames before it and `right`
-    after it: t frames give ceil(t / stride). What lies outside of a recording is zero.
+    There is one output every `stride` frames, which sees `left` frames before it and `right`
+    after it: t frames give ceil(t / stride) outputs. A recording is padded with zeros.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Convolution(nn.Module):
         return self.weights(x).mT, (lengths - 1) // self.stride + 1
 
     def init_state(self, batch: int) -> Float[Tensor, "b kept i"]:
-        """What is kept before the first frame."""
+        """Return the initial state: zeros in place of the frames before the first."""
         weight = self.weights.weight
         width = weight.shape[1] * self.weights.groups
         return weight.new_zeros(batch, self.left, width)
@@ -92,11 +92,11 @@ class Convolution(nn.Module):
     def stream(
         self, x: Float[Tensor, "b t i"], state: Float[Tensor, "b kept i"], *, last: bool
     ) -> tuple[Float[Tensor, "b s e"], Float[Tensor, "b waiting i"]]:
-        """The outputs that further frames complete, and the frames that more outputs need.
+        """Return the outputs that further frames complete, and the frames that later ones need.
 
         Args:
-            x: Frames [b, t, i]; there may be none.
-            state: Frames that were kept. Left unmodified.
+            x: The new frames; there may be none.
+            state: The frames kept so far. Left unmodified.
             last: Whether these are the last frames.
         """
         x = torch.cat([state, x], dim=1)
@@ -106,19 +106,19 @@ class Convolution(nn.Module):
         if count == 0:
             return x.new_zeros(len(x), 0, self.weights.out_channels), x
         used = (count - 1) * self.stride + self.width
-        # Cloned: a view would keep all of the piece.
+        # Cloned: a view would keep the whole piece in memory.
         return self.weights(x[:, :used].mT).mT, x[:, count * self.stride :].clone()
 
 
 def subsampling_of(
     factor: int, num_inputs: int, num_outputs: int, *, width: int, causal: bool
 ) -> nn.ModuleList:
-    """Convolutions that make one frame out of `factor`.
+    """Return convolutions that together subsample time by a factor.
 
-    Causal ones see no later frame than the first of the `factor` that an output is named after.
+    Causal ones see no frame after `factor * i` for output i.
 
     Raises:
-        ValueError: A factor that is not offered, or a width that has no middle.
+        ValueError: The factor is unknown, or the width is even.
     """
     if factor not in SUBSAMPLINGS:
         raise ValueError(f"subsampling={factor} is unknown. Choose one of {list(SUBSAMPLINGS)}.")

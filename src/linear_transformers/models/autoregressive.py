@@ -1,7 +1,7 @@
 """The image model of Katharopoulos et al. (2020), section 4.2: every value given those before.
 
-The model reads tokens: the start token, then the values. Its output at a position are the
-parameters of the distribution of the *next* value, so the first value is modelled too.
+The model reads tokens: the start token, then the values. Its outputs at a position are the
+parameters of the *next* value's distribution, so the first value is modelled too.
 """
 
 import torch
@@ -14,12 +14,12 @@ from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 
 class AutoregressiveTransformer(nn.Module):
-    """Tokens in, parameters of the next value's distribution out.
+    """A model from tokens to the parameters of the next value's distribution.
 
     Args:
-        stack: Causal; its longest sequence is the longest of values.
-        num_values: How many values there are; the start token comes on top.
-        num_parameters: p, the width of the output.
+        stack: The causal stack, whose `max_length` is that of the sequences of values.
+        num_values: The number of values, without the start token.
+        num_parameters: The width of the output, p.
 
     Raises:
         ValueError: The stack is not causal.
@@ -29,8 +29,8 @@ class AutoregressiveTransformer(nn.Module):
         super().__init__()
         if not stack.causal:
             raise ValueError(
-                "model.causal=false was asked for: values that are drawn one after the other "
-                "cannot see those to come. Use model.causal=true."
+                "model.causal=false was asked for; an autoregressive model must not see later "
+                "values. Use model.causal=true."
             )
         self.start_token = num_values
         self.tokens = nn.Embedding(num_values + 1, stack.input_dim)
@@ -39,49 +39,50 @@ class AutoregressiveTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.head.weight.device
 
     @property
     def row_multiple(self) -> int:
-        """In multiples of so many, a sequence does not know what is beside it: CPU matrix
-        products round a row differently when it comes in a batch of 1, 2 or 3 (or in what is
-        left over from fours) than in fours."""
+        """The number whose multiples batches are padded to, so that results do not depend on the
+        rest of the batch: CPU matrix products round a remainder of 1 to 3 rows differently."""
         return 4 if self.device.type == "cpu" else 1
 
     def example(self) -> tuple[Tokens]:
-        """An input of full length, on the weights' device."""
+        """Return an input of full length, on the device of the weights."""
         length = self.stack.positions.max_length
         return (torch.zeros(1, length or 1, dtype=torch.long, device=self.device),)
 
     def with_start(self, values: Tokens) -> Int[Tensor, "b t+1"]:
-        """The tokens that stand before values: the start token in front."""
+        """Return the values with the start token in front."""
         return nn.functional.pad(values, (1, 0), value=self.start_token)
 
     def forward(self, tokens: Tokens) -> Float[Tensor, "b t p"]:
-        """Every position at once. To train on values, give `with_start(values)[:, :-1]`."""
+        """Return the parameters after each token; to train, pass `with_start(values)[:, :-1]`."""
         return self._predict(self.stack(self.tokens(tokens)))
 
     def init_state(self, batch: int) -> StackState:
-        """Nothing read yet, not even the start token. On the model's device, in its type."""
+        """Return the initial (empty) state: not even the start token is read."""
         return self.stack.init_state(batch)
 
     def step(
         self, token: TokensOne, state: StackState, *, in_place: bool = False
     ) -> tuple[Float[Tensor, "b p"], StackState]:
-        """Read one token a sequence; the parameters of the value that follows it. In place, the
-        state that is given must not be used again."""
+        """Return the parameters after one token of each sequence, and the state that includes it.
+
+        With `in_place`, the given state may be overwritten and must not be used again.
+        """
         x, state = self.stack.step(self.tokens(token), state, in_place=in_place)
         return self._predict(x), state
 
     def select(self, state: StackState, rows: Rows) -> StackState:
-        """The state of some of the sequences; a row that is named twice is forked."""
+        """Return the state of some of the sequences; a row named twice is forked."""
         return self.stack.select(state, rows)
 
     def prefill(
         self, tokens: Tokens, state: StackState | None = None
     ) -> tuple[Float[Tensor, "b t p"], StackState]:
-        """Read a whole stretch in parallel, after `state` if there is one."""
+        """Return the parameters after each of the tokens that follow `state`, and the new state."""
         x, state = self.stack.prefill(self.tokens(tokens), state)
         return self._predict(x), state
 

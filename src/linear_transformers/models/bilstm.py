@@ -1,4 +1,4 @@
-"""The baseline of Katharopoulos et al. (2020), table 3: layers of LSTMs that read both ways."""
+"""The baseline of Katharopoulos et al. (2020), table 3: bidirectional LSTMs."""
 
 from typing import ClassVar
 
@@ -11,20 +11,20 @@ from linear_transformers.shapes import Lengths
 
 
 class BiLstm(nn.Module):
-    """Stands in an encoder where a `Transformer` would; it sees everything and has no steps.
+    """A bidirectional stack for encoders, in place of a `Transformer`; it has no `step`.
 
     Args:
-        max_length: The longest sequence, as stacks with positions have to know it. Not used.
-        num_layers: Each of two LSTMs, one a direction.
-        hidden_dim: Width of each direction.
-        dropout: Between layers.
+        max_length: The length of the longest sequence. Ignored: there are no positions.
+        num_layers: The number of layers, each of one LSTM per direction.
+        hidden_dim: The width of each direction.
+        dropout: The dropout rate between layers.
 
     Attributes:
-        input_dim: i, the width of its inputs.
-        model_dim: Width of its outputs, both directions together.
+        input_dim: The width of the inputs, i.
+        model_dim: The width of the outputs, e: both directions together.
 
     Raises:
-        ValueError: A number that is too small.
+        ValueError: A number is too small.
     """
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout"})
@@ -56,18 +56,18 @@ class BiLstm(nn.Module):
 
     @property
     def description(self) -> str:
-        """For the run's log."""
+        """The number and kind of layers, for the run's log."""
         return f"{self.lstm.num_layers} layers of {type(self).__name__}"
 
     def kernel_on(self, device: torch.device) -> str:
-        """For the run's log."""
+        """Return the name of the implementation, for the run's log."""
         return "torch"
 
     def forward(
         self, x: Float[Tensor, "b t i"], lengths: Lengths | None = None
     ) -> Float[Tensor, "b t e"]:
-        """Every position at once; outputs at padding are zero."""
-        if lengths is None or lengths.is_meta:  # shapes alone have no lengths
+        """Return the outputs of all positions; those at padding are zero."""
+        if lengths is None or lengths.is_meta:  # meta tensors hold no lengths
             return self.lstm(x)[0]
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         outputs, _ = self.lstm(packed)

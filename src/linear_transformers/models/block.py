@@ -17,16 +17,16 @@ class Block(nn.Module):
     """LayerNorm(x + Sublayer(x)) twice (post-norm, the paper), or x + Sublayer(LayerNorm(x)).
 
     Args:
-        attention: Makes the attention of this layer.
-        model_dim: e.
-        num_heads: h; each head is e/h wide.
-        feedforward_dim: Width of the hidden layer of the feed-forward part.
-        dropout: On the output of both sublayers and on the hidden layer.
-        norm: `post` or `pre`.
-        activation: `relu` or `gelu`.
+        attention: The constructor of this layer's attention.
+        model_dim: The width of inputs and outputs, e.
+        num_heads: The number of heads, h; each is e/h wide.
+        feedforward_dim: The width of the feed-forward part's hidden layer.
+        dropout: The dropout rate of both sublayers' outputs and of the hidden layer.
+        norm: The place of layer norms: `post` or `pre`.
+        activation: The activation of the hidden layer: `relu` or `gelu`.
 
     Raises:
-        ValueError: `model_dim` does not divide into `num_heads`, or an unknown choice.
+        ValueError: `model_dim` is not a multiple of `num_heads`, or a choice is unknown.
     """
 
     def __init__(
@@ -50,10 +50,11 @@ class Block(nn.Module):
         if norm not in NORMS:
             raise ValueError(f"norm={norm} is unknown. Choose one of {list(NORMS)}.")
         if activation not in ACTIVATIONS:
-            raise ValueError(f"activation={activation} is unknown. Choose of {list(ACTIVATIONS)}.")
+            choices = list(ACTIVATIONS)
+            raise ValueError(f"activation={activation} is unknown. Choose one of {choices}.")
         self.pre_norm = norm == "pre"
         self.heads = (num_heads, model_dim // num_heads)
-        # Any: which of attention's forms there are is asked where they are used.
+        # Any: not every attention has every form.
         self.attention: Any = attention(*self.heads)
         self.project_in = nn.Linear(model_dim, (2 if self.attention.shares_keys else 3) * model_dim)
         self.project_out = nn.Linear(model_dim, model_dim)
@@ -68,40 +69,39 @@ class Block(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Hidden) -> Hidden:
-        """Every position at once."""
+        """Return the outputs of all positions, computed in parallel."""
         return self._after_attention(x, self.attention(*self._queries_keys_values(x)))
 
     def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
-        """Every position at once, each seeing all `lengths` positions of its sequence."""
+        """Return the outputs of all positions, each seeing the whole of its sequence."""
         attended = self.attention.bidirectional(*self._queries_keys_values(x), lengths)
         return self._after_attention(x, attended)
 
     def init_state(
         self, batch: int, *, device: torch.device, dtype: torch.dtype, capacity: int = 0
     ) -> Any:
-        """The empty past of this layer's attention."""
+        """Return the initial (empty) state of this layer's attention."""
         return self.attention.init_state(batch, device=device, dtype=dtype, capacity=capacity)
 
     def step(self, x_i: HiddenOne, state: Any, *, in_place: bool = False) -> tuple[HiddenOne, Any]:
-        """One position: its output, and the state that includes it. In place, the state that is
-        given may become it."""
+        """Return one position's output, and the state that includes it; see `step_in_place`."""
         step = self.attention.step_in_place if in_place else self.attention.step
         attended, state = step(*self._queries_keys_values(x_i), state)
         return self._after_attention(x_i, attended), state
 
     def select(self, state: Any, rows: Rows) -> Any:
-        """The state of some of the sequences; a row that is named twice is forked."""
+        """Return the state of some of the sequences; a row named twice is forked."""
         return self.attention.select(state, rows)
 
     def prefill(self, x: Hidden, state: Any = None) -> tuple[Hidden, Any]:
-        """A whole stretch in parallel after `state`, and the state after it."""
+        """Return the outputs of positions that follow `state`, and the state after them."""
         attended, state = self.attention.prefill(*self._queries_keys_values(x), state)
         return self._after_attention(x, attended), state
 
     def _queries_keys_values(self, x: Float[Tensor, "*batch e"]) -> tuple[Tensor, Tensor, Tensor]:
         x = self.attention_norm(x) if self.pre_norm else x
         parts = self.project_in(x).unflatten(-1, (-1, *self.heads)).unbind(-3)
-        return parts[0], parts[-2], parts[-1]  # of two, the first is query and key
+        return parts[0], parts[-2], parts[-1]  # of two parts, the first is both query and key
 
     def _after_attention(
         self, x: Float[Tensor, "*batch e"], attended: Float[Tensor, "*batch h m"]

@@ -1,4 +1,4 @@
-"""Where a vector stands in its sequence."""
+"""Position embeddings."""
 
 import math
 
@@ -12,29 +12,29 @@ POSITIONS = ("concatenated", "added", "learned", "none")
 
 
 def sinusoids(positions: Places, width: int) -> Float[Tensor, "t width"]:
-    """Fixed positions of Vaswani et al. (2017), section 3.5: sines and cosines in turn."""
+    """Return the fixed embeddings of Vaswani et al. (2017), section 3.5: sines and cosines."""
     rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(1e4) / width))
     angle = positions.double().unsqueeze(1) * rate
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width].float()
 
 
 class Positions(nn.Module):
-    """Puts positions to vectors of width `input_dim`, which gives vectors of width e.
+    """Position embeddings for vectors of width `input_dim`; the results are e wide.
 
     Args:
-        model_dim: e.
-        kind: `concatenated` (the image models of Katharopoulos et al.: half the width for the
-            vector, half for fixed sinusoids), `added` (fixed sinusoids, the full width for
-            both; Vaswani et al.), `learned` (added, and trained) or `none`.
-        max_length: The most positions there will be; None is no bound.
-        dropout: On the result.
+        model_dim: The width of the results, e.
+        kind: The kind of embeddings: `concatenated` (fixed sinusoids beside the vector, half the
+            width each; the image models of Katharopoulos et al.), `added` (fixed sinusoids;
+            Vaswani et al.), `learned` (added, and trained) or `none`.
+        max_length: The greatest number of positions; None is no bound.
+        dropout: The dropout rate of the results.
 
     Attributes:
-        input_dim: The width that vectors must have.
+        input_dim: The width of the vectors, i.
 
     Raises:
-        ValueError: An unknown `kind`, an odd width that is to be halved, or positions that are
-            to be learned without bound.
+        ValueError: The kind is unknown, an odd width is to be halved, or learned positions have
+            no bound.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Positions(nn.Module):
             )
         if kind == "learned" and max_length is None:
             raise ValueError(
-                "positions=learned needs sequences of bounded length, and these have none. "
+                "positions=learned needs a maximum length, and these sequences have none. "
                 "Use positions=added."
             )
         self.kind = kind
@@ -66,7 +66,7 @@ class Positions(nn.Module):
             self.register_buffer("table", table, persistent=False)
 
     def forward(self, x: Float[Tensor, "b t i"], start: int = 0) -> Float[Tensor, "b t e"]:
-        """Place vectors that stand at positions `start`, `start + 1`, ...
+        """Embed the positions `start`, `start + 1`, ... of vectors.
 
         Raises:
             ValueError: There are no positions left.
@@ -76,11 +76,11 @@ class Positions(nn.Module):
     def step(
         self, x: Float[Tensor, "b i"], position: int | Int[Tensor, "1"]
     ) -> Float[Tensor, "b e"]:
-        """Place one vector of each sequence, all at the same position.
+        """Embed the position of one vector of each sequence, the same for all.
 
         Args:
             x: The vectors.
-            position: Of all; or where it is found, on the device, below `max_length`.
+            position: The position. On the device, as a tensor, it must be below `max_length`.
 
         Raises:
             ValueError: There are no positions left.
@@ -101,7 +101,7 @@ class Positions(nn.Module):
         if self.kind == "none":
             return self.dropout(x)
         if self.max_length is None:
-            # On the CPU: not every device knows float64.
+            # On the CPU: not every device has float64.
             places = sinusoids(torch.arange(start, end), self.input_dim).to(x.device)
         else:
             places = self.table[start:end]

@@ -1,5 +1,5 @@
-"""The speech model of Katharopoulos et al. (2020), section 4.3: log-mel features in, the scores of
-phones and of a blank out, frame by frame, for CTC. With a causal stack it recognises as it hears.
+"""The speech model of Katharopoulos et al. (2020), section 4.3: from log-mel features to the CTC
+scores of labels and the blank, frame by frame. With a causal stack it can stream.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,7 @@ EXAMPLE_FRAMES = 400  # four seconds
 
 
 class StreamState(NamedTuple):
-    """What is remembered of a recording that goes on: the last frames that each convolution
-    still needs, and the state of the stack."""
+    """The state of a stream: the last frames each convolution still needs, and the stack's."""
 
     frames: tuple[Tensor, ...]
     stack: StackState
@@ -32,20 +31,20 @@ class SpeechEncoder(nn.Module):
     """Normalisation, convolutional subsampling, a stack, and a score for each label.
 
     Args:
-        stack: A `Transformer` or `BiLstm`.
-        num_mels: f.
-        num_labels: Without the blank, which is label 0 and comes on top.
-        subsampling: Frames that become one: 1, 2 or 4.
-        width: Frames that each convolution sees.
-        lookahead: Of a causal stack: how many frames, after subsampling, an output waits for.
-        normalization: See `Normalization`.
-        time_masks: Stretches of time hidden in training (SpecAugment, Park et al., 2019).
-        time_mask_frames: The longest of them.
-        mel_masks: Bands hidden in training.
-        mel_mask_bands: The widest of them.
+        stack: The `Transformer` or `BiLstm`.
+        num_mels: The number of mel bands, f.
+        num_labels: The number of labels without the blank, which is label 0: p = 1 + num_labels.
+        subsampling: The number of frames that become one: 1, 2 or 4.
+        width: The width of each convolution, in frames.
+        lookahead: The number of frames, after subsampling, that a causal stack's output waits for.
+        normalization: The kind of normalisation; see `Normalization`.
+        time_masks: The number of time masks in training (SpecAugment, Park et al., 2019).
+        time_mask_frames: The greatest length of a time mask, in frames.
+        mel_masks: The number of frequency masks in training.
+        mel_mask_bands: The greatest width of a frequency mask, in mel bands.
 
     Raises:
-        ValueError: An unknown choice, or one that a causal stack, or one that is not, lacks.
+        ValueError: A choice is unknown, or does not go with a stack that is, or is not, causal.
     """
 
     convolutions: Sequence[Convolution]
@@ -74,8 +73,8 @@ class SpeechEncoder(nn.Module):
             )
         if stack.causal and normalization == "utterance":
             raise ValueError(
-                "normalization=utterance needs whole utterances, which a causal encoder does "
-                "not wait for. Use normalization=corpus."
+                "normalization=utterance needs whole utterances; a causal encoder does not "
+                "wait for them. Use normalization=corpus."
             )
         self.subsampling = subsampling
         self.register_buffer("longest", torch.tensor(EXAMPLE_FRAMES))
@@ -86,7 +85,7 @@ class SpeechEncoder(nn.Module):
         self.convolutions = subsampling_of(  # pyright: ignore[reportAttributeAccessIssue]
             subsampling, num_mels, stack.model_dim, width=width, causal=stack.causal
         )
-        # Row convolution of Deep Speech 2 (Amodei et al., 2016).
+        # The row convolution of Deep Speech 2 (Amodei et al., 2016).
         self.lookahead = (
             Convolution(
                 stack.model_dim, stack.model_dim, left=0, right=lookahead, groups=stack.model_dim
@@ -100,37 +99,37 @@ class SpeechEncoder(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         return self.head.weight.device
 
     def example(self) -> tuple[Features, Lengths]:
-        """An input of a usual length, on the weights' device."""
+        """Return an input of typical length, on the device of the weights."""
         num_mels = len(self.normalization.mean)
         features = torch.zeros(1, EXAMPLE_FRAMES, num_mels, device=self.device)
         return features, torch.full((1,), EXAMPLE_FRAMES, device=self.device)
 
     def adopt(self, mean: PerBand, deviation: PerBand, longest: int) -> None:
-        """Take over what the training corpus is like: it is saved with the weights.
+        """Set the statistics of the training corpus, which are saved with the weights.
 
         Args:
-            mean: Of each band.
-            deviation: Of each band.
-            longest: Frames of the longest utterance.
+            mean: The mean of each band.
+            deviation: The standard deviation of each band.
+            longest: The length of the longest utterance, in frames.
         """
         self.normalization.mean.copy_(mean)
         self.normalization.deviation.copy_(deviation)
         self.longest.fill_(longest)
 
     def num_outputs(self, num_frames: int) -> int:
-        """How many outputs there are of so many frames."""
+        """Return the number of outputs for a number of frames."""
         return (num_frames - 1) // self.subsampling + 1
 
     def forward(self, features: Features, lengths: Lengths) -> tuple[Scores, Lengths]:
-        """The scores of each label, frame by frame, and how many frames of each utterance count.
+        """Return the scores of each label, frame by frame, and their lengths.
 
         Args:
-            features: Log-mel, padded.
-            lengths: Frames of each utterance, at least 1.
+            features: The log-mel features, padded.
+            lengths: The length of each utterance in frames, at least 1.
         """
         x = self.normalization(features, lengths)
         if self.training:
@@ -143,15 +142,15 @@ class SpeechEncoder(nn.Module):
         return self._score(self.stack(self.project_in(x), lengths)), lengths
 
     def init_state(self, batch: int = 1) -> StreamState:
-        """Nothing heard yet.
+        """Return the initial (empty) state of a stream.
 
         Raises:
             ValueError: The encoder is not causal.
         """
         if not (isinstance(self.stack, Transformer) and self.stack.causal):
             raise ValueError(
-                "This encoder was trained to see whole utterances: it cannot recognise as it "
-                "hears. Train one with model.causal=true."
+                "This encoder was trained on whole utterances and cannot stream. "
+                "Train one with model.causal=true."
             )
         frames = tuple(convolution.init_state(batch) for convolution in self._over_time())
         return StreamState(frames, self.stack.init_state(batch))
@@ -159,12 +158,12 @@ class SpeechEncoder(nn.Module):
     def stream(
         self, features: Features, state: StreamState, *, last: bool = False
     ) -> tuple[Scores, StreamState]:
-        """The scores that further frames complete, equal to those of `forward`.
+        """Return the scores that further frames complete, equal to those of `forward`.
 
         Args:
-            features: The frames that came; there may be none.
+            features: The new frames; there may be none.
             state: The past. Left unmodified.
-            last: Whether the recording ends here, and what waits for later frames does so in vain.
+            last: Whether the recording ends here, so that no output waits for later frames.
         """
         assert isinstance(self.stack, Transformer)
         everything = torch.full((len(features),), features.shape[1], device=features.device)
@@ -179,13 +178,13 @@ class SpeechEncoder(nn.Module):
                 x = outputs.relu()
             frames.append(kept)
         if x.shape[1] == 0:
-            none = x.new_zeros(len(x), 0, self.head.out_features)
-            return none, StreamState(tuple(frames), state.stack)
+            scores = x.new_zeros(len(x), 0, self.head.out_features)
+            return scores, StreamState(tuple(frames), state.stack)
         x, stack = self.stack.prefill(self.project_in(x), state.stack)
         return self._score(x), StreamState(tuple(frames), stack)
 
     def _over_time(self) -> list[Convolution]:
-        """The convolutions, in the order in which they see a recording."""
+        """Return the convolutions, in the order in which they run."""
         return [*self.convolutions, *([] if self.lookahead is None else [self.lookahead])]
 
     def _score(self, x: Tensor) -> Scores:

@@ -1,4 +1,4 @@
-"""A stack of blocks, vectors to vectors: what every model of this project is made of."""
+"""A stack of blocks, vectors to vectors: the core of every model of this project."""
 
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -18,9 +18,9 @@ InputsOne = Float[Tensor, "b i"]
 
 
 class StackState(NamedTuple):
-    """How many positions were read, and what each layer remembers of them.
+    """The number of positions read so far, and the state of each layer.
 
-    A captured graph counts on its device: there the position is a tensor of one number.
+    In a captured graph the position is a tensor of one number, on the device.
     """
 
     position: int | Int[Tensor, "1"]
@@ -28,33 +28,33 @@ class StackState(NamedTuple):
 
 
 class Transformer(nn.Module):
-    """Positions, blocks, and a last norm.
+    """Position embeddings, blocks, and a final norm.
 
-    Causal, it keeps attention's contract: `forward`, `init_state`, `step`, `prefill`. Not
-    causal, as an encoder, it has `forward` only, and every position sees all of its sequence.
+    A causal stack keeps attention's contract: `forward`, `init_state`, `step`, `prefill`. Any
+    other has `forward` only, and every position attends to the whole of its sequence.
 
     Args:
-        attention: Makes the attention of each layer.
-        max_length: The longest sequence; None is no bound.
-        num_layers: Blocks.
-        num_heads: h, a divisor of `model_dim`.
-        model_dim: e.
-        feedforward_dim: Width of the blocks' hidden layer; None is 4 e, the paper's.
-        dropout: Where positions are added, and in blocks.
-        positions: See `Positions`.
-        norm: `post` (the paper) or `pre`.
-        activation: `relu` (the paper) or `gelu`.
-        causal: Whether a position sees itself and those before it only.
-        activation_checkpointing: Recompute blocks in the backward pass instead of storing
-            their activations: less memory, about a third more time.
+        attention: The constructor of each layer's attention.
+        max_length: The length of the longest sequence; None is no bound.
+        num_layers: The number of blocks.
+        num_heads: The number of heads, h, a divisor of `model_dim`.
+        model_dim: The width of the stack, e.
+        feedforward_dim: The width of the blocks' hidden layer; None is 4 e, the paper's.
+        dropout: The dropout rate, after position embeddings and in blocks.
+        positions: The kind of position embeddings; see `Positions`.
+        norm: The place of layer norms: `post` (the paper) or `pre`.
+        activation: The feed-forward activation: `relu` (the paper) or `gelu`.
+        causal: Whether a position attends to itself and earlier ones only.
+        activation_checkpointing: Whether blocks are recomputed in the backward pass instead of
+            storing their activations: less memory, about a third more time.
 
     Attributes:
-        input_dim: i, the width of its inputs.
-        model_dim: e, the width of its outputs.
+        input_dim: The width of the inputs, i.
+        model_dim: The width of the outputs, e.
 
     Raises:
-        ValueError: See `Block` and `Positions`; or the attention has no form that sees
-            everything, and is to.
+        ValueError: See `Block` and `Positions`; or the stack is not causal, and its attention
+            has no bidirectional form.
     """
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
@@ -106,33 +106,33 @@ class Transformer(nn.Module):
         )
         if not causal and not isinstance(self.attention, BidirectionalAttention):
             raise ValueError(
-                f"{type(self.attention).__name__} has no form that sees everything. Use "
-                "model.causal=true, or one that has: README's table of attention says which."
+                f"{type(self.attention).__name__} has no bidirectional form. Use "
+                "model.causal=true, or a model that `sees everything` in README's table."
             )
-        # Post-norm blocks end normalised; the last norm is for the sum that pre-norm leaves.
+        # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
         self.norm = nn.LayerNorm(model_dim)
 
     @property
     def attention(self) -> Any:
-        """That of the first layer; all are of one kind."""
+        """The first layer's attention; all layers have the same kind."""
         return self.blocks[0].attention
 
     @property
     def description(self) -> str:
-        """For the run's log."""
+        """The number of layers and the kind of attention, for the run's log."""
         return f"{len(self.blocks)} layers of {type(self.attention).__name__}"
 
     def kernel_on(self, device: torch.device) -> str:
-        """Which implementation of attention trains there, for the run's log."""
+        """Return the name of attention's implementation on a device, for the run's log."""
         return self.attention.kernel_on(device) if self.causal else "bidirectional"
 
     def forward(self, x: Inputs, lengths: Lengths | None = None) -> Hidden:
-        """Every position at once.
+        """Return the outputs of all positions, computed in parallel.
 
         Args:
-            x: Vectors without positions.
-            lengths: How many positions each sequence has; None is all. Outputs at padding
-                mean nothing. Causal stacks need none: padding comes after all that counts.
+            x: The vectors, without position embeddings.
+            lengths: The length of each sequence; None is all of it. Outputs at padding are
+                undefined. Causal stacks ignore it: padding comes last.
         """
         x = self.positions(x)
         for block in self.blocks:
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
         return self._normed(x)
 
     def init_state(self, batch: int) -> StackState:
-        """Nothing read yet. On the weights' device, in their type."""
+        """Return the initial (empty) state, with the device and dtype of the weights."""
         weight = self.blocks[0].project_in.weight
         return StackState(
             position=0,
@@ -159,14 +159,16 @@ class Transformer(nn.Module):
         )
 
     def state_bytes(self, length: int) -> int:
-        """What is remembered of one sequence after `length` positions, in bytes."""
+        """Return the size of one sequence's float32 state after `length` positions, in bytes."""
         return sum(block.attention.state_bytes(length) for block in self.blocks)
 
     def step(
         self, x: InputsOne, state: StackState, *, in_place: bool = False
     ) -> tuple[HiddenOne, StackState]:
-        """One position of each sequence. In place, the state that is given must not be used
-        again: it may have become the one that is returned."""
+        """Return the output of one position of each sequence, and the state that includes it.
+
+        With `in_place`, the given state may be overwritten and must not be used again.
+        """
         x = self.positions.step(x, state.position)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):
@@ -175,14 +177,14 @@ class Transformer(nn.Module):
         return self._normed(x), StackState(state.position + 1, tuple(layers))
 
     def select(self, state: StackState, rows: Rows) -> StackState:
-        """The state of some of the sequences; a row that is named twice is forked."""
+        """Return the state of some of the sequences; a row named twice is forked."""
         layers = zip(self.blocks, state.layers, strict=True)
         return StackState(
             state.position, tuple(block.select(layer, rows) for block, layer in layers)
         )
 
     def prefill(self, x: Inputs, state: StackState | None = None) -> tuple[Hidden, StackState]:
-        """A whole stretch in parallel, after `state` if there is one."""
+        """Return the outputs of positions that follow `state`, and the state after them."""
         state = self.init_state(len(x)) if state is None else state
         assert isinstance(state.position, int)
         position = state.position + x.shape[1]
@@ -194,7 +196,7 @@ class Transformer(nn.Module):
         return self._normed(x), StackState(position, tuple(layers))
 
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
-        return self.norm(x.to(self.norm.weight.dtype))  # which may be kept wider
+        return self.norm(x.to(self.norm.weight.dtype))  # norms may be in a wider type
 
     def _through(self, block: Block, x: Tensor, lengths: Tensor | None) -> Tensor:
         return block(x) if self.causal else block.bidirectional(x, lengths)

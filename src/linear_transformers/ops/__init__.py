@@ -8,6 +8,6 @@ of its name:
     recurrent    O(1): one position
 
 `bidirectional` is linear attention without a mask. `decayed` and `delta` are recurrences without a
-normaliser, `lsh` and `sparse` compute softmax over some of the positions. What is compiled is in
-`linear_transformers.kernels`.
+normaliser; `lsh` and `sparse` compute softmax over some of the positions. Compiled implementations
+are in `linear_transformers.kernels`.
 """

@@ -22,9 +22,9 @@ def summarize(
     """Return the sums over all keys, or over each sequence's first `lengths`."""
     k, v = widened(k, v)
     if lengths is not None:
-        # Both: 0 times what padding holds may be NaN.
-        there = valid(lengths, k.shape[1])[..., None, None]
-        k, v = k.where(there, 0), v.where(there, 0)
+        # Keys and values: padding may hold NaN, and 0 times NaN is NaN.
+        mask = valid(lengths, k.shape[1])[..., None, None]
+        k, v = k.where(mask, 0), v.where(mask, 0)
     with without_autocast(v):
         return LinearState(torch.einsum("bshc,bshm->bhcm", k, v), k.sum(1))
 
@@ -32,7 +32,7 @@ def summarize(
 def read(
     q: Float[Tensor, "b t h c"], memory: LinearState, *, eps: float
 ) -> Float[Tensor, "b t h m"]:
-    """Return what each query reads from a memory, in the type of the sums."""
+    """Return the output of each query to a memory, in the type of the sums."""
     (q,) = widened(q)
     with without_autocast(q):
         weighted_sum = torch.einsum("bthc,bhcm->bthm", q, memory.kv_sum)

@@ -10,7 +10,7 @@ def split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:
     """Cut time into chunks of `size`. Zeros pad the last one."""
     if missing := -x.shape[1] % size:
         x = F.pad(x, (0, 0, 0, 0, 0, missing))
-    # Contiguous once, and not in every product.
+    # Contiguous here: otherwise every product makes its own copy.
     return x.unflatten(1, (-1, size)).permute(0, 3, 1, 2, 4).contiguous()
 
 
@@ -26,10 +26,10 @@ def running(
 ) -> Float[Tensor, "b h n+1 c m"]:
     """Return the state before each chunk and, last, after all.
 
-    Each is the one before it, times what is kept of it, plus what the chunk adds.
+    The recurrence is states[n + 1] = kept[n] * states[n] + additions[n].
     """
     states = [start]
     # unbind, not an index: the gradient of each index is as large as all chunks together.
-    for share, addition in zip(kept.unbind(2), additions.unbind(2), strict=True):
-        states.append(torch.addcmul(addition, share, states[-1]))
+    for factor, addition in zip(kept.unbind(2), additions.unbind(2), strict=True):
+        states.append(torch.addcmul(addition, factor, states[-1]))
     return torch.stack(states, dim=2)

@@ -19,7 +19,7 @@ from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.precision import mapped, widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
 
-CACHED_ROWS = 2**13  # positions of heads whose products stay in a processor's cache
+CACHED_ROWS = 2**13  # b t h of a segment whose products stay in a CPU's cache
 
 
 def chunkwise(
@@ -39,7 +39,7 @@ def chunkwise(
         k: See `parallel`.
         v: See `parallel`.
         eps: See `normalize`.
-        phi: See `parallel`. Applied to a segment at a time, which is in the cache anyway.
+        phi: See `parallel`. Applied to each segment while it is in the cache.
         state: See `parallel`.
         chunk_size: The positions of a chunk. Only speed depends on it.
 
@@ -50,19 +50,19 @@ def chunkwise(
     if state is None and q.shape[1] <= chunk_size:
         # One chunk with nothing before it is the definition itself.
         return parallel(q, k, v, eps=eps, phi=phi)
-    outputs, size = [], _positions(v, chunk_size)
+    outputs, size = [], _segment_length(v, chunk_size)
     with without_autocast(v):
         for qs, ks, vs in zip(q.split(size, 1), k.split(size, 1), v.split(size, 1), strict=True):
             features = widened(*mapped(phi, qs, ks), vs)
             output, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
             outputs.append(output.to(dtype))
     assert state is not None
-    # Dense, and no view: it would keep the states of all chunks.
+    # Contiguous copies: a view would keep the states of all chunks in memory.
     state = LinearState(*(sums.contiguous() for sums in state))
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
 
 
-def _positions(v: Float[Tensor, "b t h m"], chunk_size: int) -> int:
+def _segment_length(v: Float[Tensor, "b t h m"], chunk_size: int) -> int:
     """Return the length of a segment: whole chunks, at least one."""
     batch, length, num_heads, _ = v.shape
     if v.device.type != "cpu":

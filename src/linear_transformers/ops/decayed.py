@@ -31,8 +31,8 @@ def decayed(
         k: The keys.
         v: The values.
         log_decay: The logarithms of a, one for each feature, or one for all (a last dimension
-            of 1). Where there are several, the sum over any chunk must stay above -80: float32
-            ends there.
+            of 1). Where there are several, the sum over any chunk must stay above -80, or
+            float32 overflows.
         state: The past, empty if absent. Left unmodified.
         chunk_size: The positions of a chunk. Only speed and that limit depend on it.
 

@@ -1,4 +1,4 @@
-"""The delta rule: a key corrects what it already recalls, and does not add to it.
+"""The delta rule: a key corrects the value it already recalls, instead of adding to it.
 
     S_i = a_i (I - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T,   output_i = S_i^T q_i
 
@@ -58,7 +58,7 @@ def delta(
         q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
         since_start = log_decay.cumsum(-2)
         decay = between(since_start[..., 0])
-        system = (strength * (k @ k.mT) * decay).tril(-1)  # the solver sees its 1s itself
+        system = (strength * (k @ k.mT) * decay).tril(-1)  # the solver adds the unit diagonal
         kept = since_start.exp()
         right = torch.cat([strength * v, strength * kept * k], dim=-1)
         values, keys = torch.linalg.solve_triangular(

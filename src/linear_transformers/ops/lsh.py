@@ -1,15 +1,15 @@
 """Attention among vectors that fall into one bucket, found by sorting: O(t) for fixed sizes.
 
 Kitaev, Kaiser and Levskaya (2020), "Reformer". Queries are keys: k_j = q_j / |q_j|. Vectors are
-hashed by random rotations, in several rounds. Their sums are added up, so that a pair that meets
-in two rounds counts twice. A position attends to itself only when it is alone.
+hashed by random rotations, in several rounds. The rounds' sums are added up: a pair that meets in
+two rounds counts twice. A position attends to itself only when it is alone.
 
 `chunked` is the paper's form: sorted by bucket and cut into chunks, each position attends to
 those of its bucket in its own chunk and the one before. Where the cuts fall depends on the whole
 sequence: even with a causal mask, earlier outputs change when later positions do.
 
 `windowed` is exactly causal: each position attends to the `window` positions before it in its
-own bucket. The state is these, for every bucket: it is bounded.
+own bucket. The state is bounded: the last `window` positions of every bucket.
 """
 
 from typing import NamedTuple
@@ -21,14 +21,14 @@ from torch import Tensor
 
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 
-# The score of a position with itself: exp of it is 0 beside any other, and 1 alone.
+# The score of a position with itself: its weight is 0 beside any other score, and 1 alone.
 ALONE = -1e5
 
 
 class LshState(NamedTuple):
-    """The last `window` keys and values of every bucket, oldest first, at the end of their row.
+    """The last `window` keys and values of every bucket, oldest first, right-aligned.
 
-    `counts` says how many there are; `length` how many positions were read in all.
+    `counts` is the number of entries of each bucket, `length` the number of positions read so far.
     """
 
     keys: Float[Tensor, "b h a buckets w d"]
@@ -55,7 +55,7 @@ def windowed(
     window: int,
     state: LshState | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """Attend from each position to the last ones of its bucket, `state`'s among them."""
+    """Attend from each position to the last `window` of its bucket, including those in `state`."""
     dtype, length = v.dtype, q.shape[1]
     queries, keys, values, buckets = _with_past(q, v, buckets, state)
     # Stable: positions of one bucket stay in order.
@@ -73,11 +73,11 @@ def remember(
     buckets: Int[Tensor, "b h a t"],
     state: LshState,
 ) -> LshState:
-    """Return the state after more positions: the last ones of each bucket."""
+    """Return the state after further positions: the last `window` of each bucket."""
     num_buckets, window = state.keys.shape[3:5]
     _, keys, values, buckets = _with_past(q, v, buckets, state)
     buckets, order = buckets.sort(dim=-1, stable=True)
-    # Empty entries are in a bucket too many.
+    # Empty entries are in an extra bucket, `num_buckets`.
     members = torch.zeros(*buckets.shape[:3], num_buckets + 1, dtype=torch.long, device=q.device)
     members.scatter_add_(-1, buckets, torch.ones_like(buckets))
     ends = members.cumsum(-1).gather(-1, buckets)
@@ -140,14 +140,14 @@ def chunked(
     causal: bool,
     there: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """Attend as the paper does, with or without its causal mask. Padding is seen nowhere."""
+    """Attend as the paper does, with or without its causal mask. Padding is ignored."""
     dtype, rounds, length = v.dtype, buckets.shape[2], q.shape[1]
     if there is not None:
         q, v = (x.where(there[..., None, None], 0) for x in (q, v))  # 0 times NaN is NaN
     queries, values = (_heads_first(x, rounds) for x in widened(q, v))
     keys = F.normalize(queries, dim=-1)
     if there is not None:
-        last = torch.iinfo(buckets.dtype).max  # after all others: it moves no chunk
+        last = torch.iinfo(buckets.dtype).max  # sorted last, padding moves no chunk
         buckets = buckets.masked_fill(~there[:, None, None], last)
     buckets, order = buckets.sort(dim=-1, stable=True)
     queries, keys, values = (_take(x, order) for x in (queries, keys, values))
@@ -186,9 +186,9 @@ def _attend_back(
 def _with_past(
     q: Tensor, v: Tensor, buckets: Tensor, state: LshState | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return queries, keys, values and buckets of each round, with the state's before them.
+    """Return queries, keys, values and buckets of each round, after the entries of the state.
 
-    The state's entries stand as positions whose outputs are dropped.
+    These entries have zero queries, whose outputs are dropped.
     """
     queries, values = (_heads_first(x, buckets.shape[2]) for x in widened(q, v))
     keys = F.normalize(queries, dim=-1)
@@ -203,7 +203,7 @@ def _with_past(
 
 
 def _buckets_of_state(state: LshState) -> Int[Tensor, "b h a s"]:
-    """Return the bucket of each remembered entry; that of an empty one is a bucket too many."""
+    """Return the bucket of each entry of the state; an empty one has the bucket `num_buckets`."""
     num_buckets, window = state.keys.shape[3:5]
     device = state.keys.device
     bucket = torch.arange(num_buckets, device=device).unsqueeze(1).expand(-1, window)

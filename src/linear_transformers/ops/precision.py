@@ -11,12 +11,12 @@ from torch import Tensor
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of sums over inputs of a type: float64 as it is, for any other float32."""
+    """Return the type of sums over inputs of a type: float64 for float64, otherwise float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensors in the type that sums over them are kept in."""
+    """Return the tensors in the types of sums over them."""
     return tuple(x.to(accumulation_dtype(x.dtype)) for x in tensors)
 
 

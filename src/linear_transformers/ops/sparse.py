@@ -3,7 +3,7 @@
 Child et al. (2019), section 4.2-4.3, each head attending to the union of both of its parts:
 
     strided   the last l positions, and every l-th before: l, 2 l, 3 l ... back
-    fixed     the own block of l positions so far, and the last `summary` of each earlier
+    fixed     the query's block of l so far, and the last `summary` of each earlier block
 
 Only these scores are computed. Queries may start later than keys: position 0 of the queries is
 position `start` of the keys.
@@ -32,7 +32,7 @@ def strided(
         q_, k_, v_ = _blocks(q, k, v, start, stride)
         n = k_.shape[2]
         own = torch.arange(first, n, device=q.device)
-        # The block before the first is no block: its scores are hidden below.
+        # The first block has none before it: these scores are masked below.
         recent_k, recent_v = (torch.cat([_previous(x), x], dim=-2)[:, :, first:] for x in (k_, v_))
         recent = q_ @ recent_k.mT  # [b, h, n, l, 2 l]
         i = torch.arange(stride, device=q.device)
@@ -59,7 +59,7 @@ def fixed(
     stride: int,
     summary: int,
 ) -> Float[Tensor, "b t h m"]:
-    """Attend to the own block and to the last `summary` positions of each block before it."""
+    """Attend to the query's block and to the last `summary` positions of each block before it."""
     first = start // stride
     with without_autocast(v):
         q_, k_, v_ = _blocks(q, k, v, start, stride)

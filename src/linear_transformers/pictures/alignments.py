@@ -1,4 +1,4 @@
-"""A recording to look at: its mel bands over time, and under them what was said and heard."""
+"""Pictures of recordings: mel bands over time, and labels aligned under them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from linear_transformers.data.speech import SpeechShape
 from linear_transformers.pictures.grids import INK, PAPER, save_image
 
 FRAME_WIDTH, BAND_HEIGHT = 5, 4  # pixels of one feature
-ROW, MARGIN = 26, 64  # of labels: height, and room for what they are
+ROW, MARGIN = 26, 64  # pixels: the height of a row of labels, the width of its name
 COLOURS = ((13, 8, 70), (120, 30, 110), (220, 90, 60), (252, 230, 130))  # soft to loud
 
 
@@ -23,14 +23,14 @@ def draw_alignment(
     frames_per_output: int,
     path: Path,
 ) -> None:
-    """Write a PNG.
+    """Write a PNG of features with rows of labels under them.
 
     Args:
-        features: Log-mel [t, f].
-        rows: What each row of labels is, and where its labels stand, in outputs.
-        shape: What labels mean.
-        frames_per_output: Frames of features for one of scores.
-        path: Of the PNG.
+        features: The log-mel features [t, f].
+        rows: The name of each row, and its labels' spans, in outputs.
+        shape: The shape of the recording, which names labels.
+        frames_per_output: The number of feature frames per output.
+        path: The path of the PNG.
     """
     bands = _coloured(features.T[::-1]).repeat(BAND_HEIGHT, axis=0).repeat(FRAME_WIDTH, axis=1)
     height, width, _ = bands.shape
@@ -50,13 +50,13 @@ def draw_alignment(
 
 
 def until_the_next(spans: Sequence[Span], end: int) -> list[Span]:
-    """Labels that last until the next one begins: CTC marks where they are, not how long."""
+    """Return spans extended to the next one: CTC gives places of labels, not durations."""
     starts = [span.start for span in spans] + [end]
     return [span._replace(end=start) for span, start in zip(spans, starts[1:], strict=True)]
 
 
 def _coloured(levels: np.ndarray) -> np.ndarray:
-    """Colours [h, w, 3] of numbers, from the lowest to the highest."""
+    """Return the colours [h, w, 3] of levels [h, w]."""
     low, high = np.percentile(levels, (5, 99))
     place = np.clip((levels - low) / max(high - low, 1e-6), 0, 1)
     anchors = np.linspace(0, 1, len(COLOURS))

@@ -1,4 +1,4 @@
-"""Images to files: one PNG each, a grid of what was given and made, and the grid as it fills."""
+"""Image files: single PNGs, labelled grids, and animations of a grid that fills up."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ from linear_transformers.data import Images, ImageShape
 from linear_transformers.data.masks import Mask
 from linear_transformers.files import replacing
 
-TILE = 84  # pixels a side that a grid's tiles reach at least
+TILE = 84  # the side of a grid's tiles, in pixels, about
 GAP = 6
 LABEL_WIDTH = 104
 PAPER, INK, HIDDEN = (255, 255, 255), (60, 60, 60), (205, 214, 224)
-COLUMNS, ROWS = 16, 16  # what is beyond is in files of its own
+COLUMNS, ROWS = 16, 16  # of a grid; further images are in their own files only
 FRAMES, MILLISECONDS_A_FRAME, MILLISECONDS_AT_END = 48, 70, 2500
 
 # Labels and rows of tiles, which need not be equally long.
@@ -22,32 +22,32 @@ Tiles = list[tuple[str, np.ndarray]]
 
 
 def to_rgb(images: Images, shape: ImageShape) -> np.ndarray:
-    """Levels 0 ... num_levels - 1 as bytes 0 ... 255, [n, h, w, 3]."""
+    """Return images as bytes 0 ... 255, [n, h, w, 3]."""
     scaled = np.round(images.astype(np.float64) * 255 / (shape.num_levels - 1)).astype(np.uint8)
     return np.broadcast_to(scaled, (*images.shape[:3], 3)) if shape.channels == 1 else scaled
 
 
 def with_hidden(pixels: np.ndarray, mask: Mask) -> np.ndarray:
-    """The images with what is not given blank."""
+    """Return images with the pixels that are not given blanked out."""
     given = pixels.copy()
     given[:, ~mask] = HIDDEN
     return given
 
 
 def save_image(pixels: np.ndarray, path: Path) -> None:
-    """One PNG at its own size, whole or not there at all."""
+    """Write a PNG at its own size, whole or not at all."""
     with replacing(path) as partial:
         Image.fromarray(pixels).save(partial, format="PNG")
 
 
 def tiles_of(completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n: int) -> Tiles:
-    """A grid's rows: generated images alone, or given / completed / original.
+    """Return the rows of a grid: generated images alone, or given / completed / original.
 
     Args:
-        completed: Pixels [k n, h, w, 3], the completions of an image next to each other.
-        originals: Pixels [k, h, w, 3]; None where nothing was given.
-        mask: What was given of them.
-        n: Completions of each. Those of a single image share rows, else each has its own.
+        completed: The pixels [k n, h, w, 3], the completions of an image next to each other.
+        originals: The pixels [k, h, w, 3]; None if nothing was given.
+        mask: The mask of the given pixels.
+        n: The number of completions of each. Those of a single image share rows.
     """
     if originals is None:
         return _wrapped("generated", completed)
@@ -65,31 +65,31 @@ def tiles_of(completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n:
 
 
 def _wrapped(label: str, images: np.ndarray) -> Tiles:
-    """As many rows as it takes, the first of them labelled."""
+    """Return images wrapped into rows, the first one labelled."""
     starts = range(0, len(images), COLUMNS)[:ROWS]
     return [(label if i == 0 else "", images[i : i + COLUMNS]) for i in starts]
 
 
 def save_grid(tiles: Tiles, path: Path) -> None:
-    """One labelled row of tiles for each entry, images enlarged without smoothing."""
+    """Write a grid of labelled rows, images enlarged without smoothing."""
     _grid(tiles).save(path)
 
 
 def save_animation(tiles: Tiles, mask: Mask, path: Path) -> None:
-    """The same grid as a GIF, in which what was made appears in the order it was made in."""
+    """Write a grid as a GIF in which hidden pixels appear in the order they were drawn."""
     hidden = np.flatnonzero(~mask)
     frames = []
     for shown in np.linspace(0, len(hidden), min(FRAMES, len(hidden)) + 1).round().astype(int):
         visible = mask.copy()
         visible.ravel()[hidden[:shown]] = True
         frames.append(
-            _grid(tiles, lambda label, row, visible=visible: _as_far(label, row, visible))
+            _grid(tiles, lambda label, row, visible=visible: _drawn_so_far(label, row, visible))
         )
     durations = [MILLISECONDS_A_FRAME] * (len(frames) - 1) + [MILLISECONDS_AT_END]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
 
-def _as_far(label: str, row: np.ndarray, visible: Mask) -> np.ndarray:
+def _drawn_so_far(label: str, row: np.ndarray, visible: Mask) -> np.ndarray:
     return row if label in ("given", "original") else with_hidden(row, visible)
 
 

@@ -8,7 +8,7 @@ from rich.table import Table
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table with a column for each key of any row; underscores are spaces in its head."""
+    """Return a table with a column for each key; underscores are spaces in its head."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     lines = [
         f"| {' | '.join(column.replace('_', ' ') for column in columns)} |",
@@ -19,7 +19,7 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def print_table(title: str, *rows: tuple[str, str, str]) -> None:
-    """A name, a figure and what it means in each row."""
+    """Print a table; a row is a name, a figure and what it means."""
     table = Table(title=title, title_justify="left", box=None, show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")

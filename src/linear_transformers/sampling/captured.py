@@ -1,4 +1,4 @@
-"""A turn of the loop, to draw a value and to read it, as one captured graph on a GPU."""
+"""A loop whose turn, which draws a value and reads it, is one captured CUDA graph."""
 
 from collections.abc import Callable
 from functools import partial
@@ -23,7 +23,7 @@ class CapturedStepper(Stepper):
     position, the noise and the values stay on the device, so the loop never waits for it. On a
     CPU, in Triton's interpreter, nothing is captured.
 
-    `step` changes the state that it is given, and returns it. A new loop ends the one before it.
+    `step` updates its state in place. A new loop invalidates the previous one.
     """
 
     name: ClassVar[str] = "captured"
@@ -39,7 +39,7 @@ class CapturedStepper(Stepper):
         if reason := super().unavailable(model, precision):
             return reason
         if type(model.stack.attention) is not LinearAttention:
-            return "it is made for linear attention, and the model has other"
+            return "it is made for linear attention, and the model has another"
         if model.stack.positions.max_length is None:
             return "it is made for sequences of bounded length, and the model has no bound"
         dtype = model.tokens.weight.dtype if precision is None else getattr(torch, precision)
@@ -57,7 +57,7 @@ class CapturedStepper(Stepper):
 
 
 class _CapturedLoop(Loop):
-    """A loop in memory that stays where it is."""
+    """A loop whose tensors keep their addresses, as a captured graph requires."""
 
     def __init__(
         self,
@@ -71,19 +71,19 @@ class _CapturedLoop(Loop):
         self._kept = [x.clone() for x in _tensors(start, noise)]
         self.values, self.hidden, self.parameters, self.noise, *sums = self._kept
         self.layers = tuple(map(LinearState, sums[::2], sums[1::2]))
-        # The place of the next value, and the number of tokens that were read: on the device.
+        # The place of the next value and the number of tokens read so far, on the device.
         self.next = torch.zeros(1, dtype=torch.long, device=noise.device)
         self.read = torch.zeros_like(self.next)
-        self._take = capture(self._turn, noise.device) if noise.is_cuda else self._turn
+        self._run_turn = capture(self._turn, noise.device) if noise.is_cuda else self._turn
 
     def fits(self, start: Prefilled, sample: Sampler) -> bool:
         """Return whether the loop can be restarted from other sequences."""
         return self.sample == sample and self.values.shape == start.values.shape
 
     def restart(self, start: Prefilled, noise: Float[Tensor, "b t z"]) -> None:
-        """Copy what the first turn starts from."""
-        for kept, given in zip(self._kept, _tensors(start, noise), strict=True):
-            kept.copy_(given)
+        """Copy the sequences, state and noise that the first turn starts from."""
+        for kept, new in zip(self._kept, _tensors(start, noise), strict=True):
+            kept.copy_(new)
         self.next.fill_(start.places.start)
         self.read.fill_(start.state.position)
 
@@ -95,7 +95,7 @@ class _CapturedLoop(Loop):
         return value
 
     def turn(self) -> None:
-        self._take()
+        self._run_turn()
 
     def _turn(self) -> None:
         state = StackState(self.read, self.layers)
@@ -110,11 +110,11 @@ def _tensors(start: Prefilled, noise: Tensor) -> list[Tensor]:
 
 
 def capture(call: Callable[[], object], device: torch.device) -> Callable[[], None]:
-    """Capture what a call asks of a GPU, and return the graph's replay. It is called twice."""
+    """Capture a call as a CUDA graph, and return the graph's replay. It is called twice."""
     stream = torch.cuda.Stream(device)
     with torch.cuda.device(device):
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):  # kernels are compiled and given their workspaces
+        with torch.cuda.stream(stream):  # compiles kernels, allocates workspaces
             call()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()

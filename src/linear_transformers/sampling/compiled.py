@@ -16,10 +16,10 @@ from linear_transformers.shapes import Tokens, TokensOne
 
 
 class CompiledStepper(Stepper):
-    """A call of C++ a step, for linear attention on CPUs: see `kernels.cpp_step`.
+    """One C++ call per step, for linear attention on CPUs: see `kernels.cpp_step`.
 
     A sequence comes out the same, to the last bit, in a batch of any size and with any number of
-    threads. `step` changes the state that it is given, and returns it.
+    threads. `step` updates its state in place.
 
     Args:
         model: The model, in float32 and `eval()` mode. Its weights are copied.
@@ -62,7 +62,7 @@ class CompiledStepper(Stepper):
         if device.type != "cpu":
             return f"it is made for CPUs, and the model is on {device}"
         if type(attention) is not LinearAttention or not fuses(attention.feature_map):
-            return "it is made for linear attention with feature_map=elu, and the model has other"
+            return "it is made for linear attention with feature_map=elu, and the model has another"
         if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
             return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
         return super().unavailable(model, precision) or kernels.step_unavailable()

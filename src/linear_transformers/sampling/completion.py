@@ -19,7 +19,7 @@ class Prompts:
     """Sequences to complete, each of them n times.
 
     Attributes:
-        values: The sequences; what they hold where `known` is false is not looked at.
+        values: The sequences; values where `known` is false are ignored.
         known: Which values are given, the same in every sequence.
         n: The number of completions of each. Completion j of sequence i has number i n + j.
     """
@@ -30,7 +30,7 @@ class Prompts:
 
     @classmethod
     def nothing(cls, length: int, n: int) -> "Prompts":
-        """Return the prompts to generate n sequences: one that is hidden altogether."""
+        """Return the prompts to generate n sequences: one, with all values hidden."""
         values = torch.zeros(1, length, dtype=torch.long)
         return cls(values, torch.zeros(length, dtype=torch.bool), n)
 
@@ -82,7 +82,7 @@ def complete_in_batches(
         prompts: The prompts.
         sample: Draws a value; None is `distribution.sample`.
         batch: The largest number of sequences side by side.
-        seed: The seed of all drawing; a completion depends on it and on its own number only.
+        seed: The seed of all draws; a completion depends on it and on its own number only.
         done: The numbers of completions to leave out.
         on_value: Called after each step, with the number of values that it made.
     """
@@ -108,7 +108,7 @@ def complete_in_batches(
                 torch.tensor([number // prompts.n - first for number in part]),
                 uniform_noise(distribution, seed=seed, indices=part, length=length),
                 on_value=lambda part=part: on_value(len(part)),
-            ).cpu()  # waits for the device: the time is honest
+            ).cpu()  # waits for the device, so that the time is complete
             share = prefilling * len(part) / len(missing)
             yield Completed(part, values, time.perf_counter() - begin + share)
 
@@ -120,7 +120,7 @@ def prefill(
     """Read given values in parallel, up to the first that is hidden in any sequence.
 
     Args:
-        values: Whole sequences; what they hold where `known` is false is not looked at.
+        values: Whole sequences; values where `known` is false are ignored.
         known: Which values are given: [t], or [b, t] where sequences differ.
 
     Raises:
@@ -128,7 +128,7 @@ def prefill(
     """
     if known.shape[-1] != values.shape[1]:
         raise ValueError(
-            f"{known.shape[-1]} flags say what is known of {values.shape[1]} values. Give one each."
+            f"known has {known.shape[-1]} flags for {values.shape[1]} values. Give one for each."
         )
     values, hidden = (
         padded_rows(x.to(stepper.device), stepper.row_multiple)
@@ -151,7 +151,7 @@ def complete(
     *,
     on_value: Callable[[], None] = lambda: None,
 ) -> Int[Tensor, "r t"]:
-    """Draw the hidden values of prefilled sequences, one step a value.
+    """Draw the hidden values of prefilled sequences, one step per value.
 
     A hidden value is drawn given all values before it, drawn or given. Given values after the
     first hidden one are kept, but no value depends on what is given after it. On a CPU, a

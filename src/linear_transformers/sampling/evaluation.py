@@ -1,4 +1,4 @@
-"""What `forward` says: of a stepper, and of sequences."""
+"""Compare a stepper with `forward`, and evaluate sequences in bits per dimension."""
 
 import math
 
@@ -46,7 +46,7 @@ def bits_per_dim(
     values: Int[Tensor, "b t"],
     known: Known,
 ) -> tuple[list[float], list[float]]:
-    """Return bits a value of each sequence: over all values, and over the hidden ones.
+    """Return the bits per dimension of each sequence: over all values, and over the hidden ones.
 
     Args:
         model: The model, in `eval()` mode.

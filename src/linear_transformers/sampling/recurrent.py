@@ -1,4 +1,4 @@
-"""The model's own step; and the paper's baseline, which has no state."""
+"""The model's own step, and the paper's baseline, which recomputes everything."""
 
 from typing import Any, ClassVar
 

@@ -25,8 +25,8 @@ def step_milliseconds(
 ) -> dict[str, float]:
     """Return the mean milliseconds over a sequence to draw one value of each sequence and read it.
 
-    Each stepper in turn at each of some evenly spaced positions, several times over; the
-    median of a position is averaged over positions.
+    Steppers take turns at evenly spaced positions, for several rounds. The median over rounds is
+    averaged over positions.
 
     Args:
         steppers: The steppers by name, all on one device.
@@ -37,15 +37,15 @@ def step_milliseconds(
         steps: The number of consecutive steps in a measurement. They do not go past the end of
             the sequence.
         rounds: The number of measurements at a position.
-        once: The names of steppers that take one step at each position, and no more: a step
-            that costs a whole forward pass need not be repeated to be seen.
+        once: The names of steppers that take a single step at each position, since each costs a
+            whole forward pass.
     """
     device = next(iter(steppers.values())).device
     # One sequence, forked: a prefill of a large batch would take far more memory than a step
     # does, and a step costs the same whatever was read.
     rows = torch.zeros(batch, dtype=torch.long, device=device)
     medians: dict[str, list[float]] = {name: [] for name in steppers}
-    # One step that is not counted, then `steps`: as far as that leads from the last position.
+    # A warm-up step and then `steps` must fit after the last position.
     steps = max(1, min(steps, length // (2 * positions) - 1))
     for position in (length * i // (2 * positions) for i in range(1, 2 * positions, 2)):
         position = min(position, length - 2 - steps)
@@ -60,7 +60,7 @@ def step_milliseconds(
                     continue
                 loop = stepper.loop(stepper.fork(starts[name], rows), distribution.sample, noise)
                 if name not in once:
-                    loop.turn()  # to fill the caches
+                    loop.turn()  # warms up the caches
                 times[name].append(_milliseconds(loop, 1 if name in once else steps, device))
         for name, found in times.items():
             medians[name].append(median(found))
@@ -68,7 +68,7 @@ def step_milliseconds(
 
 
 def _milliseconds(loop: Loop, turns: int, device: torch.device) -> float:
-    """Return what a turn takes, on average."""
+    """Return the mean milliseconds of a turn."""
     _synchronize(device)
     begin = time.perf_counter()
     for _ in range(turns):

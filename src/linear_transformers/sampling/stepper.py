@@ -1,7 +1,7 @@
 """Steppers run a trained autoregressive model one value at a time.
 
-A model has several: its own step, the same compiled or captured, and none at all, where everything
-is recomputed. They compute one function; only speed and precision depend on which is chosen.
+A model has several: its own step, the same compiled or captured, and `forward` on everything. They
+compute one function; only speed and precision depend on which is chosen.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ class Prefilled(NamedTuple):
     """Sequences whose given values were prefilled up to the first hidden one.
 
     Attributes:
-        values: The sequences; what they hold where `hidden` is true is not looked at.
+        values: The sequences; values where `hidden` is true are ignored.
         hidden: Which values are to be drawn.
         places: The places from the first hidden value to the last. What comes before was read.
         parameters: The parameters of the next value's distribution.
@@ -39,7 +39,7 @@ class Prefilled(NamedTuple):
 
 
 class Stepper(ABC):
-    """What runs a model one value at a time.
+    """A way to run a model one value at a time.
 
     A state that was given to `step` must not be used again: a stepper may change it in place.
     `select` copies.
@@ -53,9 +53,9 @@ class Stepper(ABC):
         ValueError: The stepper cannot run this model: see `unavailable`.
 
     Attributes:
-        name: What users call it.
+        name: The name on the command line.
         precisions: The precisions that it can run a model in.
-        description: The name, and what else a record should say.
+        description: The name and further details, for records.
         row_multiple: Batches are padded to a multiple of this, so that results do not depend on
             the rest of the batch.
     """
@@ -131,11 +131,11 @@ class Stepper(ABC):
 
 
 class Loop:
-    """A turn of this loop draws one value of each sequence and reads it.
+    """The sampling loop. A turn draws one value of each sequence and reads it.
 
     Attributes:
-        values: The sequences [b, t], given and drawn values. Those that are still hidden mean
-            nothing.
+        values: The sequences [b, t], given and drawn values. Values that are still hidden are
+            undefined.
         parameters: The parameters [b, p] of the next value's distribution.
     """
 
@@ -171,5 +171,5 @@ class Loop:
 
 
 def padded_rows(x: Tensor, multiple: int) -> Tensor:
-    """Return a batch with rows of zeros appended, to a multiple of rows."""
+    """Return a batch padded with rows of zeros to a multiple of rows."""
     return F.pad(x, (0, 0) * (x.ndim - 1) + (0, -len(x) % multiple))

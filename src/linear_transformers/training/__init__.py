@@ -1,1 +1,1 @@
-"""Lightning's part: any task, trained; nothing here knows which."""
+"""Training with Lightning, for any task."""

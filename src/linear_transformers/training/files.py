@@ -11,7 +11,7 @@ from linear_transformers.runs.checkpoint import read_checkpoint
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes beside the target and renames, so that the previous checkpoint always loads."""
+    """Checkpoint I/O that writes a file and renames it, so that a checkpoint always loads."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
@@ -23,12 +23,12 @@ class WholeCheckpoints(TorchCheckpointIO):
                 torch.save(checkpoint, partial)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
             raise ValueError(
-                f"The checkpoint {path} could not be written ({error}). An earlier one, if "
-                "there is one, is as it was. Make room, or choose another paths.runs=DIR."
+                f"The checkpoint {path} could not be written ({error}). Any earlier "
+                "one is unchanged. Make room, or choose another paths.runs=DIR."
             ) from error
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        # To the CPU: Lightning moves what it restores, and not all copies to the first GPU.
+        # To the CPU: Lightning moves what it restores; else every process loads to the first GPU.
         return read_checkpoint(Path(path), map_location=map_location or "cpu")

@@ -1,4 +1,4 @@
-"""Between Lightning and a task: the loop's steps, the optimizer, the loaders, the checkpoint."""
+"""A task and its data as Lightning's modules."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ class Training(LightningModule):
     """A task in training.
 
     Args:
-        task: What is trained. Its model's weights are this module's.
+        task: The task, whose model is trained.
         optimizer: Makes the optimizer from the parameters.
         scheduler: Makes the learning rate's schedule.
         config: The run's configuration as plain data, saved with each checkpoint.
@@ -46,7 +46,7 @@ class Training(LightningModule):
         self.config = config
         self.evaluation = Evaluation({}, {})
         self._sums: Statistics = {}
-        # Options are refused now rather than after loading.
+        # Wrong options are refused now rather than after loading.
         scheduler(optimizer(self.model.parameters()), 1)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
@@ -78,7 +78,7 @@ class Training(LightningModule):
             self._sums[name] = self._sums[name] + value if name in self._sums else value
 
     def _judge(self, stage: str) -> None:
-        """Log the metrics of all devices' sums: exact, however batches were shared out."""
+        """Log the metrics of the sums over all devices: exact, however batches were divided."""
         reduce = self.trainer.strategy.reduce
         sums = {name: reduce(value, reduce_op="sum") for name, value in self._sums.items()}
         figures = self.task.judge(sums)
@@ -102,10 +102,10 @@ class Training(LightningModule):
 
 
 class Loaders(LightningDataModule):
-    """A data source as Lightning takes it.
+    """A data source as a LightningDataModule.
 
     Args:
-        source: The data.
+        source: The data source.
     """
 
     def __init__(self, source: DataSource):

@@ -1,5 +1,4 @@
-"""Learning rates over a run. Each schedule takes the optimizer and the run's number of steps,
-which is infinite where only time ends the run."""
+"""Learning rate schedules, made from the optimizer and a run's number of steps, or infinity."""
 
 import math
 from collections.abc import Callable
@@ -14,18 +13,17 @@ ScheduleFactory = Callable[[Optimizer, int | float], Schedule | None]
 
 
 def constant(optimizer: Optimizer, total_steps: int | float) -> None:
-    """The optimizer's own rate throughout, as the paper's image models have it."""
+    """Keep the optimizer's rate throughout, as the paper's image models do."""
     return
 
 
 def warmup_cosine(
     optimizer: Optimizer, total_steps: int | float, *, warmup: float = 0.05, final: float = 0.01
 ) -> Schedule:
-    """Rise linearly over a fraction `warmup` of the run, then fall to a fraction `final`.
+    """Rise linearly over a fraction `warmup` of the run, then fall to `final` times the rate.
 
     Raises:
-        ValueError: The run has no end, so there is nothing to fall towards, or a fraction
-            lies outside [0, 1).
+        ValueError: The run's length is unknown, or a fraction lies outside [0, 1).
     """
     if not (0 <= warmup < 1 and 0 <= final < 1):
         raise ValueError(f"warmup={warmup}, final={final}: both are fractions in [0, 1).")
@@ -62,7 +60,9 @@ def on_plateau(
     factor: float = 0.5,
     patience: int = 3,
 ) -> Schedule:
-    """Multiply the rate by `factor` when `monitor` has not fallen for `patience` validations;
-    None is the task's own figure."""
+    """Multiply the rate by `factor` when a metric has not fallen for `patience` validations.
+
+    `monitor` names the metric; None is the task's own figure.
+    """
     scheduler = ReduceLROnPlateau(optimizer, factor=factor, patience=patience)
     return {"scheduler": scheduler, "monitor": monitor}

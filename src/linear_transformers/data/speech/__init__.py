@@ -1,4 +1,4 @@
-"""Recordings and what is said in them: read, checked, turned into log-mel features and batches."""
+"""Speech corpora: recordings and transcripts, as batches of log-mel features and labels."""
 
 from linear_transformers.data.speech.audio import Waveform, read_audio, recordings_in
 from linear_transformers.data.speech.base import SpeechSource

@@ -1,4 +1,4 @@
-"""One way to read a recording: as numbers in [-1, 1], one channel, at the rate that is wanted."""
+"""Read recordings as waveforms in [-1, 1], of one channel, at a given rate."""
 
 import io
 import shutil
@@ -15,26 +15,26 @@ from torchaudio.functional import resample
 
 Waveform = Float[Tensor, "samples"]
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", ".wv2")
-# Of a WAV that is still being written.
+# The sizes in the header of a WAV that is still being written.
 UNKNOWN_SIZES = (0, 0xFFFFFFFF)
-# A file may be a few milliseconds off what its manifest says: writers round.
+# Seconds by which a recording may differ from its manifest, where durations are rounded.
 TOLERANCE = 0.05
 
 
 def read_audio(
     path: Path, sample_rate: int, *, duration: float | None = None, convert: bool = True
 ) -> Waveform:
-    """Read a whole recording.
+    """Read a whole recording, as samples in [-1, 1].
 
     Args:
-        path: Any file that libsndfile reads: WAV, FLAC, Ogg, Opus, SPHERE, ...
-        sample_rate: Hz, of the result.
-        duration: Seconds that there should be; None does not look.
-        convert: Resample other rates and average channels; otherwise they are refused.
+        path: The file, of any format that libsndfile reads: WAV, FLAC, Ogg, Opus, SPHERE, ...
+        sample_rate: The rate of the result, in Hz.
+        duration: The expected duration, in seconds; None skips the check.
+        convert: Whether to resample other rates and average channels; otherwise they are refused.
 
     Raises:
-        ValueError: The file is missing, empty, no audio, shorter than it claims, of another
-            rate or of several channels, or holds numbers that are none.
+        ValueError: The file is missing, empty, not audio, truncated, of another duration, of a
+            rate or several channels that are refused, or holds NaN or infinity.
     """
     if not path.is_file():
         raise ValueError(f"The recording {path} does not exist.")
@@ -61,11 +61,12 @@ def read_audio(
 
 
 def _decompressed(path: Path) -> Path | io.BytesIO:
-    """The file itself, or what `sph2pipe` makes of one that is compressed by `shorten`, as the
-    LDC's SPHERE files are and libsndfile cannot read.
+    """Return the path, or a WAV made by `sph2pipe` of a SPHERE file compressed by `shorten`.
+
+    The LDC's recordings are such files, and libsndfile cannot read them.
 
     Raises:
-        ValueError: It is, and there is no such program, or the program fails.
+        ValueError: `sph2pipe` is needed, and is missing or fails.
     """
     with path.open("rb") as file:
         head = file.read(1024)
@@ -85,26 +86,26 @@ def _decompressed(path: Path) -> Path | io.BytesIO:
 def converted(
     samples: np.ndarray, rate: int, sample_rate: int, name: str, *, convert: bool = True
 ) -> Waveform:
-    """Samples [n, channels] as one channel at another rate.
+    """Return samples [n, channels] as one channel at `sample_rate`.
 
     Raises:
-        ValueError: A sample is no finite number, or something is to be converted and must not.
+        ValueError: A sample is NaN or infinite, or a conversion is needed and not allowed.
     """
     channels = checked(samples, name).shape[1]
     if not convert and (rate != sample_rate or channels > 1):
         raise ValueError(
             f"{name} has {channels} channels at {rate} Hz; one at {sample_rate} Hz is wanted. "
-            "Convert it, or let it be converted with data.convert=true."
+            "Convert it, or use data.convert=true."
         )
     waveform = torch.from_numpy(samples.mean(axis=1))
     return waveform if rate == sample_rate else resample(waveform, rate, sample_rate)
 
 
 def checked(samples: np.ndarray, name: str) -> np.ndarray:
-    """The samples as they are.
+    """Return the samples unchanged.
 
     Raises:
-        ValueError: Some are no finite numbers.
+        ValueError: A sample is NaN or infinite.
     """
     if not np.isfinite(samples).all():
         count = int((~np.isfinite(samples)).sum())
@@ -113,8 +114,10 @@ def checked(samples: np.ndarray, name: str) -> np.ndarray:
 
 
 def truncated(path: Path, read: int, claimed: int) -> str:
-    """Why a file cannot be whole, or nothing. libsndfile counts the frames of a truncated WAV from
-    the bytes that are left, and says no word of what its header promises."""
+    """Return why a file is truncated, or an empty string.
+
+    libsndfile reads a truncated WAV without an error: it ignores the size in the header.
+    """
     if read < claimed:
         return f"{path} is truncated: {read} of {claimed} samples could be read."
     with path.open("rb") as file:
@@ -125,15 +128,14 @@ def truncated(path: Path, read: int, claimed: int) -> str:
     left = path.stat().st_size
     if promised is not None and promised[0] + promised[1] > left:
         return (
-            f"{path} is truncated: its header promises {promised[1]} bytes of samples, and "
+            f"{path} is truncated: its header promises {promised[1]} bytes of samples, "
             f"{left - promised[0]} are there."
         )
     return ""
 
 
 def _riff_data_bytes(file: BinaryIO) -> tuple[int, int] | None:
-    """Where the samples of a WAV begin, and how many bytes its header says they are; None where
-    it does not say, as streams do not."""
+    """Return the offset of a WAV's samples and their size in bytes, or None if it is unknown."""
     file.seek(12)
     while len(header := file.read(8)) == 8:
         size = int.from_bytes(header[4:], "little")
@@ -144,7 +146,7 @@ def _riff_data_bytes(file: BinaryIO) -> tuple[int, int] | None:
 
 
 def recordings_in(path: Path) -> list[Path]:
-    """The audio files that a path means: itself, or all below a folder.
+    """Return the audio files of a path: itself, or all below a folder.
 
     Raises:
         ValueError: There is none.

@@ -1,4 +1,4 @@
-"""What corpora of speech share: features in a cache, and batches of like length over them."""
+"""The base of speech corpora: cached features, and batches of similar length."""
 
 import re
 from abc import abstractmethod
@@ -20,7 +20,7 @@ from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.shapes import SpeechBatch
 
-# More utterances than this share that cannot be spelt in their frames are a fault of the data.
+# A larger share of utterances with fewer outputs than CTC needs is an error.
 MOST_UNSPELT = 0.01
 
 
@@ -36,18 +36,18 @@ class SpeechSource(DataSource):
     """Utterances with their phones or characters, as log-mel features.
 
     Args:
-        root: Where features are kept, in a folder `features`.
-        batch_frames: Frames of a batch, padding included, on each device.
-        labels: `phones` or `characters`.
-        sample_rate: Hz; recordings at another are converted.
-        num_mels: Bands.
-        speeds: Of training utterances; an epoch takes each at one of them, by chance.
-        max_seconds: Longer utterances are not trained on.
-        convert: Whether other rates are resampled and channels averaged, or refused.
+        root: The folder whose subfolder `features` caches features.
+        batch_frames: The largest number of frames in a batch, padding included, on each device.
+        labels: The kind of labels: `phones` or `characters`.
+        sample_rate: The rate of recordings, in Hz.
+        num_mels: The number of mel bands.
+        speeds: The speeds of training utterances; an epoch takes each at a random one.
+        max_seconds: The duration above which utterances are not trained on.
+        convert: Whether to resample other rates and average channels; otherwise they are refused.
         seed: See `DataSource`.
 
     Raises:
-        ValueError: An unknown choice, or a number that is too small.
+        ValueError: The kind of labels is unknown, or a number is not above 0.
     """
 
     noun: ClassVar[str] = "utterances"
@@ -80,7 +80,7 @@ class SpeechSource(DataSource):
         self.options = AudioOptions(sample_rate, num_mels, convert)
         self.speeds = tuple(speeds)
         self.max_seconds = max_seconds
-        self.notes: list[str] = []  # what was left out as the corpus was read
+        self.notes: list[str] = []  # on utterances that were left out in reading
         self._utterances: dict[str, list[Utterance]] = {}
         self._features: dict[str, FeatureCache] = {}
         self._shape: SpeechShape | None = None
@@ -88,26 +88,26 @@ class SpeechSource(DataSource):
 
     @abstractmethod
     def read(self, split: str) -> list[Utterance]:
-        """The utterances of `train`, `val` or `test`.
+        """Read the utterances of `train`, `val` or `test`.
 
         Raises:
             ValueError: The corpus cannot be read.
         """
 
     def utterances(self, split: str) -> list[Utterance]:
-        """The same, read once."""
+        """Return the utterances of a split, read at the first use."""
         if split not in self._utterances:
             self._utterances[split] = self.read(split)
             if not self._utterances[split]:
                 why = "".join(f" {note}." for note in self.notes)
-                raise ValueError(f"There are no utterances to {split} on.{why}")
+                raise ValueError(f"The {split} split has no {self.noun}.{why}")
         return self._utterances[split]
 
     def labels(self, split: str) -> list[list[int]]:
-        """The labels of each utterance.
+        """Return the labels of each utterance.
 
         Raises:
-            ValueError: One is not among those of training; it names the utterance.
+            ValueError: An utterance has a label that training lacks.
         """
         found = []
         for utterance in self.utterances(split):
@@ -128,7 +128,7 @@ class SpeechSource(DataSource):
         return self._shape
 
     def features(self, split: str) -> FeatureCache:
-        """The features of a split; computed at the first use ever, which takes a while."""
+        """Return the features of a split, computed and cached at the first use ever."""
         if split not in self._features:
             self._features[split] = features_of(
                 self.utterances(split),
@@ -141,17 +141,17 @@ class SpeechSource(DataSource):
         return self._features[split]
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each band in training."""
+        """Return mean and standard deviation [f] of each band in training."""
         return self.features("train").statistics()
 
     @property
     def trained(self) -> np.ndarray:
-        """Which utterances are trained on: all, before `leave_out` was asked."""
+        """The indices of the utterances to train on: all, before `leave_out` was called."""
         return np.arange(len(self.features("train"))) if self._trained is None else self._trained
 
     @property
     def longest(self) -> int:
-        """Frames of the longest of them, at its slowest."""
+        """The number of frames of the longest of them, at its slowest."""
         return int(self.features("train").lengths[self.trained].max())
 
     def check(self, world_size: int) -> None:
@@ -160,22 +160,23 @@ class SpeechSource(DataSource):
             count = len(self.features(split))
             if count < world_size:
                 raise ValueError(
-                    f"{count} {self.noun} to {split} on are fewer than {world_size} devices."
+                    f"The {split} split has {count} {self.noun}, fewer than {world_size} devices."
                 )
 
     def leave_out(self, num_outputs: Callable[[int], int]) -> list[str]:
-        """Leave out of training what is too long, and what CTC cannot spell: fewer outputs than
-        labels and repeats. Of the latter, those to validate and test on count as errors, but
-        have no loss.
+        """Leave out training utterances that are too long, or too short for their labels.
+
+        CTC needs an output for each label, and one between repeats. Validation and test
+        utterances with fewer count as errors, but have no loss.
 
         Args:
-            num_outputs: Of a model, for so many frames.
+            num_outputs: Maps a number of frames to the model's number of outputs.
 
         Returns:
-            A line for each kind of which there are any.
+            A line for each reason.
 
         Raises:
-            ValueError: More than 1 % of a split cannot be spelt, or nothing is left.
+            ValueError: More than 1 % of a split has too few outputs, or nothing is left.
         """
         lines, kept = [*self.notes], {}
         for split in SPLITS:
@@ -197,7 +198,7 @@ class SpeechSource(DataSource):
         return lines
 
     def _spelt(self, split: str, num_outputs: Callable[[int], int]) -> np.ndarray:
-        """Which utterances have outputs enough for their labels, at every speed."""
+        """Return which utterances have enough outputs for their labels at every speed."""
         shortest = self.features(split).lengths.min(axis=1)
         return np.array(
             [
@@ -253,11 +254,11 @@ class TextSpeech(SpeechSource):
 
     Args:
         root: See `SpeechSource`.
-        lexicon: A file like CMUdict's `cmudict.dict`; needed for phones.
+        lexicon: The path of a `Lexicon`; needed for phones.
         options: See `SpeechSource`.
 
     Raises:
-        ValueError: Phones are wanted and there is no lexicon; see `SpeechSource`.
+        ValueError: Phones are asked for without a lexicon; or see `SpeechSource`.
     """
 
     def __init__(self, root: str, *, lexicon: str | None, **options: Any):
@@ -271,7 +272,7 @@ class TextSpeech(SpeechSource):
 
     @abstractmethod
     def transcribed(self, split: str) -> Iterator[tuple[Utterance, str]]:
-        """Every utterance of a split, its units still to be found, and the words in it."""
+        """Yield each utterance of a split, without its units, and its words."""
 
     def read(self, split: str) -> list[Utterance]:
         every = [(utterance, self._units(words)) for utterance, words in self.transcribed(split)]
@@ -284,7 +285,7 @@ class TextSpeech(SpeechSource):
         return found
 
     def _units(self, words: str) -> tuple[str, ...]:
-        """Of a text; none where they would have to be guessed."""
+        """Return the units of a text, or none where they would have to be guessed."""
         if re.search(r"\w-(\s|$)", words):  # a word that was not said to its end
             return ()
         if self.kind == "characters":
@@ -300,9 +301,9 @@ class Batches(Dataset[SpeechBatch]):
     """Utterances padded into batches.
 
     Args:
-        features: Of a split, each utterance at each speed.
-        kept: Which utterances of it there are.
-        labels: Of these.
+        features: The features of a split, at each speed.
+        kept: The indices of the utterances to batch.
+        labels: The labels of these utterances.
     """
 
     def __init__(self, features: FeatureCache, kept: np.ndarray, labels: Sequence[list[int]]):
@@ -311,7 +312,7 @@ class Batches(Dataset[SpeechBatch]):
         self.labels = labels
 
     def __getitem__(self, items: list[int]) -> SpeechBatch:
-        """The batch of `items`, each an utterance's number times the speeds, plus the speed's."""
+        """Return the batch of `items`, each of which is utterance * number of speeds + speed."""
         speeds = self.features.lengths.shape[1]
         parts = [self.features.get(int(self.kept[i // speeds]), i % speeds) for i in items]
         labels = [self.labels[i // speeds] for i in items]

@@ -17,16 +17,16 @@ from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.files import replacing
 
-VERSION = 1  # of the features: a change in what is computed makes a new cache
+VERSION = 1  # of the features: increase it when their computation changes
 
 
 class FeatureCache:
     """Log-mel frames of utterances, one after the other, at each of several speeds.
 
-    Half precision: a feature is below 32, so its error is below 0.01, far under its deviation.
+    Stored in float16: features are below 32, so the error is below 0.01.
 
     Attributes:
-        lengths: Frames [utterance, speed].
+        lengths: The numbers of frames [utterance, speed].
     """
 
     def __init__(self, folder: Path):
@@ -38,12 +38,12 @@ class FeatureCache:
         return len(self.lengths)
 
     def get(self, utterance: int, speed: int = 0) -> np.ndarray:
-        """Frames [t, f] of one utterance."""
+        """Return the frames [t, f] of one utterance."""
         start = self.starts[utterance, speed]
         return self.frames[start : start + self.lengths[utterance, speed]]
 
     def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of each band, over all frames."""
+        """Return mean and standard deviation [f] of each band, over all frames."""
         count = len(self.frames)
         total, squares = np.zeros((2, self.frames.shape[1]))
         for start in range(0, count, 1 << 16):
@@ -63,17 +63,16 @@ def features_of(
     name: str,
     convert: bool,
 ) -> FeatureCache:
-    """The features of utterances: out of the cache, or computed and put there.
+    """Return the features of utterances, from the cache or computed and cached.
 
-    The cache is known by what it was made of: the paths, sizes and times of the recordings, and
-    how they are computed.
+    A cache's key is a hash of the recordings' paths, sizes and times, and of the options.
 
     Args:
-        utterances: What to compute features of.
-        shape: Their bands and rate.
+        utterances: The utterances.
+        shape: The number of mel bands, and the rate.
         speeds: See `at_speed`.
-        root: Where caches lie.
-        name: What is computed, for the bar.
+        root: The folder of all caches.
+        name: The name of the split, for the progress bar.
         convert: See `read_audio`.
 
     Raises:
@@ -117,14 +116,14 @@ def _write(
                 raw.write(part.tobytes())
         raw.flush()
         frames = np.memmap(raw, np.float16, "r", shape=(int(lengths.sum()), shape.num_mels))
-        # Lengths last: they say that all is there.
+        # Lengths last: their file marks a complete cache.
         for kind, array in (("frames", frames), ("lengths", lengths)):
             with replacing(folder / f"{kind}.npy") as partial, partial.open("wb") as file:
                 np.save(file, array)
 
 
 def _in_order(compute, utterances: Sequence[Utterance], name: str) -> Iterator[list[np.ndarray]]:
-    """Two at a time: one reads while the other computes."""
+    """Compute in order, two at a time: one reads while the other computes."""
     with ThreadPoolExecutor(max_workers=2) as pool:
         results = pool.map(compute, utterances)
         yield from track(

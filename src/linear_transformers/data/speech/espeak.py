@@ -1,4 +1,4 @@
-"""A corpus that needs no download and no licence: sentences of our own, spoken by eSpeak NG."""
+"""A corpus without download and licence: generated sentences, spoken by eSpeak NG."""
 
 import json
 import multiprocessing
@@ -19,7 +19,7 @@ from linear_transformers.data.speech.sentences import sentence
 from linear_transformers.data.speech.synthesis import SAMPLE_RATE, speak
 from linear_transformers.files import replacing
 
-VERSION = 2  # of the sentences and voices: a change makes a new corpus
+VERSION = 2  # of the sentences and voices: increase it when they change
 WRITTEN_RATE = 16000
 # No voice is in two splits. Voices with breath noise are left out: it differs from run to run.
 VOICES = {
@@ -36,7 +36,7 @@ LOWEST, HIGHEST = 25, 75  # of eSpeak's 0 to 99
 
 
 class Order(NamedTuple):
-    """What is to be spoken; `sizes` are of train, val and test."""
+    """A corpus to synthesise; `sizes` are those of train, val and test."""
 
     folder: Path
     seed: int
@@ -44,17 +44,17 @@ class Order(NamedTuple):
 
 
 class EspeakSpeech(SpeechSource):
-    """Synthesised at the first use, about a minute for its 3400 utterances, and kept.
+    """Synthetic speech, made at the first use (3400 utterances in about a minute) and kept.
 
-    What is spoken is a function of the sizes and of `corpus_seed`, to the sample. The corpus is
-    a folder of FLAC files with a manifest for each split; test voices are unseen in training.
+    Every sample is a function of the sizes and of `corpus_seed`. The corpus is a folder of FLAC
+    files with a manifest for each split; test voices are unseen in training.
 
     Args:
-        root: Where the corpus and its features are kept, in folders `espeak` and `features`.
-        num_train: Utterances to train on.
-        num_val: To validate on.
-        num_test: To test on.
-        corpus_seed: Of sentences, voices, speeds and pitches.
+        root: The folder of the corpus and its features, in subfolders `espeak` and `features`.
+        num_train: The number of training utterances.
+        num_val: The number of validation utterances.
+        num_test: The number of test utterances.
+        corpus_seed: The seed of sentences, voices, speeds and pitches.
         options: See `SpeechSource`.
 
     Raises:
@@ -91,14 +91,14 @@ class EspeakSpeech(SpeechSource):
         if folder.is_dir():
             return
         print(f"speaking {sum(self.order.sizes)} sentences into {folder}", flush=True)
-        # A process of its own: eSpeak remembers what it said before, and it would be heard.
+        # A new process: what eSpeak spoke before changes its samples.
         fresh = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=fresh) as pool:
             pool.submit(synthesise, self.order).result()
 
 
 def synthesise(order: Order) -> None:
-    """Speak a whole corpus. Its folder appears when all is there."""
+    """Synthesise a corpus. Its folder appears once it is complete."""
     order.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with replacing(order.folder) as partial:
@@ -111,12 +111,12 @@ def synthesise(order: Order) -> None:
                         row = _speak(random, VOICES[split], partial / audio)
                         manifest.write(json.dumps({"audio": audio, **row}) + "\n")
     except OSError:
-        if not order.folder.is_dir():  # else another process was as quick, and made the same
+        if not order.folder.is_dir():  # else another process made the same corpus first
             raise
 
 
 def _speak(random: np.random.Generator, voices: tuple[str, ...], path: Path) -> dict[str, Any]:
-    """Write one recording; what its manifest says of it."""
+    """Write one recording, and return its entry in the manifest."""
     text = sentence(random)
     voice = voices[random.integers(len(voices))]
     spoken = speak(

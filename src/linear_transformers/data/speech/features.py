@@ -1,4 +1,4 @@
-"""Log-mel filterbanks: what speech models see of a recording."""
+"""Log-mel filterbanks: the input of speech models."""
 
 import torch
 from jaxtyping import Float
@@ -8,16 +8,16 @@ from torchaudio.functional import resample
 
 from linear_transformers.data.speech.audio import Waveform
 
-WINDOW_MS, SHIFT_MS = 25, 10  # Kaldi's, and everybody's
-BLOCK = 6000  # frames computed at once: each has its own copy of its samples
+WINDOW_MS, SHIFT_MS = 25, 10  # Kaldi's defaults
+BLOCK = 6000  # frames computed at once: each copies its samples
 Faster = Float[Tensor, "faster"]
 
 
 def log_mel(waveform: Waveform, *, sample_rate: int, num_mels: int) -> Float[Tensor, "t f"]:
-    """Kaldi's log energies of mel bands, without dither: a frame of 25 ms every 10 ms.
+    """Return Kaldi's log-mel energies without dither: a frame of 25 ms every 10 ms.
 
-    A frame is a function of its own samples only, so features of a stream are those of the
-    whole. Samples that do not fill a frame are left out.
+    A frame is a function of its own samples only, so a stream has the features of the whole.
+    Samples that do not fill a frame are left out.
     """
     count, shift = num_frames(len(waveform), sample_rate), shift_samples(sample_rate)
     blocks = [
@@ -37,23 +37,23 @@ def log_mel(waveform: Waveform, *, sample_rate: int, num_mels: int) -> Float[Ten
 
 
 def window_samples(sample_rate: int) -> int:
-    """Samples of one frame."""
+    """Return the number of samples in a frame."""
     return sample_rate * WINDOW_MS // 1000
 
 
 def shift_samples(sample_rate: int) -> int:
-    """Samples from one frame to the next."""
+    """Return the number of samples from one frame to the next."""
     return sample_rate * SHIFT_MS // 1000
 
 
 def num_frames(num_samples: int, sample_rate: int) -> int:
-    """Frames of a recording."""
+    """Return the number of frames of a recording."""
     left = num_samples - window_samples(sample_rate)
     return 0 if left < 0 else left // shift_samples(sample_rate) + 1
 
 
 def at_speed(waveform: Waveform, speed: float, sample_rate: int) -> Faster:
-    """Played faster or slower, pitch and all: speed perturbation (Ko et al., 2015)."""
+    """Return a waveform played faster or slower: speed perturbation (Ko et al., 2015)."""
     if speed == 1.0:
         return waveform
     return resample(waveform, round(speed * sample_rate), sample_rate)

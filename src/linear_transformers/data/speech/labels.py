@@ -1,4 +1,4 @@
-"""What is recognised: phones, or the characters of a text."""
+"""The labels of speech: phones, or the characters of a text."""
 
 import re
 import unicodedata
@@ -18,13 +18,13 @@ KINDS = ("phones", "characters")
 
 @dataclass(frozen=True)
 class SpeechShape(Shape):
-    """What a model must know of its recordings and labels; saved with it.
+    """The features and labels that a model is built for; saved with it.
 
     Attributes:
-        num_mels: Bands.
-        sample_rate: Hz.
-        kind: `phones` or `characters`: how a transcript becomes labels.
-        labels: What labels 1, 2, ... mean; 0 is the blank.
+        num_mels: The number of mel bands.
+        sample_rate: The rate of recordings, in Hz.
+        kind: The kind of labels: `phones` or `characters`.
+        labels: The units of labels 1, 2, ...; 0 is the blank.
     """
 
     num_mels: int
@@ -45,14 +45,14 @@ class SpeechShape(Shape):
 
     @property
     def unit(self) -> str:
-        """The kind, of one of them."""
+        """The kind in the singular: `phone` or `character`."""
         return self.kind.removesuffix("s")
 
     def encode(self, units: Sequence[str]) -> list[int]:
-        """Labels of phones or characters.
+        """Return the labels of phones or characters.
 
         Raises:
-            ValueError: One is not in the set.
+            ValueError: A unit is not in the label set.
         """
         numbers = {unit: i for i, unit in enumerate(self.labels, start=1)}
         unknown = sorted({unit for unit in units if unit not in numbers})
@@ -64,12 +64,12 @@ class SpeechShape(Shape):
         return [numbers[unit] for unit in units]
 
     def decode(self, labels: Sequence[int]) -> str:
-        """Labels as one reads them."""
+        """Return labels as readable text."""
         return (" " if self.kind == "phones" else "").join(self.labels[i - 1] for i in labels)
 
 
 def units_of(transcript: str | Sequence[str], kind: str) -> tuple[str, ...]:
-    """A transcript as phones or characters, in one form whatever form it came in.
+    """Return a transcript as normalised phones or characters.
 
     Phones lose their stress and case; texts are composed (Unicode's NFC: an e and an accent are
     one letter), in capitals, and of letters, digits, apostrophes and single spaces.
@@ -86,7 +86,7 @@ def units_of(transcript: str | Sequence[str], kind: str) -> tuple[str, ...]:
 
 
 def labels_of(transcripts: Iterable[Sequence[str]], kind: str) -> tuple[str, ...]:
-    """The label set of a corpus: CMUdict's phones if it has no others, else all that occur."""
+    """Return the label set of a corpus: CMUdict's phones if they suffice, else all that occur."""
     found = {unit for units in transcripts for unit in units}
     if kind == "phones" and found <= set(PHONES):
         return PHONES

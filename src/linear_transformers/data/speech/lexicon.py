@@ -8,15 +8,15 @@ from linear_transformers.data.speech.labels import units_of
 
 
 class Lexicon:
-    """Looks up the phones of a text, word by word.
+    """A pronunciation dictionary in the format of CMUdict.
 
-    A word's first pronunciation counts. A word that is not listed is taken apart at hyphens,
-    then without its possessive 's; one that is still unknown makes the whole text
-    unpronounceable, so that no utterance is trained on phones that are guessed.
+    Words are split at hyphens, and have their first pronunciation. A word that is not listed is
+    looked up without its possessive 's. A text with an unknown word is refused, so that no
+    utterance is trained on guessed phones.
 
     Args:
-        path: A file in the format of CMUdict: `word PH0 NE1 S # comment`, variants as
-            `word(2)`; plain, or packed as .xz.
+        path: The file, plain or compressed as .xz: `word PH0 NE1 S # comment`, variants as
+            `word(2)`.
 
     Raises:
         ValueError: The file is missing or lists nothing.
@@ -24,7 +24,7 @@ class Lexicon:
 
     def __init__(self, path: Path):
         if not path.is_file():
-            raise ValueError(f"The lexicon {path} does not exist: a file like cmudict.dict.")
+            raise ValueError(f"The lexicon {path} does not exist. Give a file like cmudict.dict.")
         opened = lzma.open if path.suffix == ".xz" else open
         self.words: dict[str, tuple[str, ...]] = {}
         with opened(path, "rt", encoding="utf-8") as file:
@@ -36,7 +36,7 @@ class Lexicon:
             raise ValueError(f"The lexicon {path} lists no words: each line is WORD PH ON ES.")
 
     def __call__(self, text: str) -> tuple[str, ...]:
-        """The phones of a text.
+        """Return the phones of a text.
 
         Raises:
             ValueError: A word is unknown.
@@ -56,7 +56,7 @@ class Lexicon:
 
 
 def _possessive(last: str) -> tuple[str, ...]:
-    """How 's is said after a phone."""
+    """Return the phones of 's after a phone."""
     if last in ("S", "Z", "SH", "ZH", "CH", "JH"):
         return ("IH", "Z")
     return ("S",) if last in ("P", "T", "K", "F", "TH") else ("Z",)

@@ -10,18 +10,18 @@ from linear_transformers.data.speech.manifest import Utterance
 
 
 class LibriSpeech(TextSpeech):
-    """Through torchaudio's class of the data set, which can download it.
+    """LibriSpeech as torchaudio reads it, and downloads it if asked.
 
-    Phones are those of a lexicon; utterances with a word that it lacks are left out of training
-    and of every figure. `data.labels=characters` needs no lexicon and leaves out nothing.
+    Phones are those of a lexicon; utterances with a word that it lacks are left out of every
+    split. `data.labels=characters` needs no lexicon and leaves out nothing.
 
     Args:
-        root: Where `LibriSpeech/` lies, and features are kept.
-        train: The parts to train on: `train-clean-100`, ...
-        val: To validate on.
-        test: To test on.
-        lexicon: A file like CMUdict's `cmudict.dict`.
-        download: Whether to download parts that are absent: 6 GB and more.
+        root: The folder of `LibriSpeech/` and of cached features.
+        train: The part to train on: `train-clean-100`, ...
+        val: The part to validate on.
+        test: The part to test on.
+        lexicon: See `TextSpeech`.
+        download: Whether to download missing parts, of 6 GB and more.
         options: See `SpeechSource`.
 
     Raises:

@@ -10,20 +10,20 @@ from typing import Any, NamedTuple
 
 from linear_transformers.data.speech.labels import units_of
 
-# How a text is pronounced: see `Lexicon`.
+# Maps a text to its phones: see `Lexicon`.
 Pronounce = Callable[[str], tuple[str, ...]]
 
 
 class Utterance(NamedTuple):
-    """A recording and what is said in it.
+    """A recording and its transcript.
 
     Attributes:
-        audio: The file.
-        units: Phones or characters, in their one form.
-        duration: Seconds as the corpus says; None where it does not.
-        speaker: Who speaks, where that is known.
-        text: The words, where they are known.
-        place: Where the corpus says so, for messages.
+        audio: The path of the recording.
+        units: The phones or characters, normalised.
+        duration: The duration in seconds, if the corpus gives one.
+        speaker: The speaker, if known.
+        text: The words, if known.
+        place: The file and line of the corpus that list it, for messages.
     """
 
     audio: Path
@@ -37,15 +37,15 @@ class Utterance(NamedTuple):
 def read_manifest(
     path: Path, kind: str, pronounce: Pronounce | None = None
 ) -> Iterator[Utterance | str]:
-    """What each line of a manifest says, or what is wrong with it.
+    """Yield the utterance of each line of a manifest, or a message on what is wrong with it.
 
     Args:
         path: The manifest.
         kind: See `units_of`.
-        pronounce: Makes phones of a text, where a line has no phones.
+        pronounce: Maps a text to its phones, for lines without phones.
 
     Raises:
-        ValueError: There is no such file, it is no text, or it is empty.
+        ValueError: The file is missing, empty, or not UTF-8 text.
     """
     if not path.is_file():
         raise ValueError(f"The manifest {path} does not exist.")

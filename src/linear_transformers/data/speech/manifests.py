@@ -1,4 +1,4 @@
-"""Any corpus, as a manifest of each split."""
+"""A corpus given by a manifest for each split."""
 
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,16 @@ from linear_transformers.data.speech.manifest import Utterance, read_manifest
 
 
 class ManifestSpeech(SpeechSource):
-    """Recordings listed in JSON lines: see `manifest`.
+    """Recordings that manifests list as JSON lines: see `manifest`.
 
     Args:
         root: See `SpeechSource`.
-        train: The manifest of what is trained on.
-        val: Of what is validated on; None takes speakers out of `train`.
-        test: Of what is tested on.
-        lexicon: Pronunciations, for lines that have a text and no phones.
-        val_share: Of the speakers in `train`, where `val` is None.
-        validate: Read every recording of every manifest first, and report all faults.
+        train: The training manifest.
+        val: The validation manifest; None holds out speakers of `train`.
+        test: The test manifest.
+        lexicon: The path of a `Lexicon`, for lines that have a text and no phones.
+        val_share: The share of the speakers of `train` to hold out if `val` is None.
+        validate: Whether to read every recording first, and report all faults.
         options: See `SpeechSource`.
 
     Raises:
@@ -67,15 +67,15 @@ class ManifestSpeech(SpeechSource):
         return [u for u in chosen if ((u.speaker or u.audio.name) in held) == (split == "val")]
 
     def _check_everything(self) -> None:
-        """Look for every fault of every manifest.
+        """Check every line and recording of every manifest.
 
         Raises:
-            ValueError: There are some; it lists all of them.
+            ValueError: There are faults; the message lists all of them.
         """
         paths = [path for split in SPLITS if (path := self.paths[split]) is not None]
         lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in paths}
-        trained = [line.units for line in lines[paths[0]] if isinstance(line, Utterance)]
-        known = set(labels_of(trained, self.kind))
+        units = [line.units for line in lines[paths[0]] if isinstance(line, Utterance)]
+        known = set(labels_of(units, self.kind))
         faults = [
             fault
             for path in paths
@@ -87,7 +87,7 @@ class ManifestSpeech(SpeechSource):
             raise ValueError(f"{len(faults)} faults in the data:\n{found}")
 
     def _faults(self, utterance: Utterance, known: set[str]) -> list[str]:
-        """What is wrong with a recording or with what it is said to say."""
+        """Return the faults of a recording and of its transcript."""
         options, units, found = self.options, utterance.units, []
         unknown = sorted(set(units) - known)
         if unknown:
@@ -107,12 +107,12 @@ class ManifestSpeech(SpeechSource):
 
 
 def utterances_of(path: Path, kind: str, lexicon: Lexicon | None = None) -> list[Utterance]:
-    """Return what a manifest lists.
+    """Return the utterances of a manifest.
 
     Args:
         path: The manifest.
         kind: See `units_of`.
-        lexicon: Pronunciations, for lines that have a text and no phones.
+        lexicon: The lexicon, for lines that have a text and no phones.
 
     Raises:
         ValueError: A line has a fault, or see `read_manifest`.
@@ -126,7 +126,7 @@ def utterances_of(path: Path, kind: str, lexicon: Lexicon | None = None) -> list
 
 
 def _held_out(utterances: list[Utterance], share: float) -> set[str]:
-    """Speakers, or recordings where nobody says who speaks, at equal distances in their order."""
+    """Return every n-th speaker in sorted order; a recording stands for an unknown one."""
     speakers = sorted({u.speaker or u.audio.name for u in utterances})
     every = max(2, round(1 / share))
     return set(speakers[every // 2 :: every] or speakers[-1:])

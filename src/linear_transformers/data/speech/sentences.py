@@ -1,8 +1,8 @@
-"""Sentences to be spoken: grammatical, and about nothing."""
+"""Random grammatical sentences for speech synthesis."""
 
 import numpy as np
 
-# Everyday words that between them have every phone of English in several places.
+# Common words that together have every phone of English in several positions.
 WORDS: dict[str, tuple[str, ...]] = {
     "the": ("the", "a", "this", "that", "our", "your", "my", "her", "his", "their", "each", "one"),
     "big": (
@@ -71,6 +71,6 @@ PATTERNS = (
 
 
 def sentence(random: np.random.Generator) -> str:
-    """One of some billions."""
+    """Return a random sentence, one of some billions."""
     pattern = PATTERNS[random.integers(len(PATTERNS))]
     return " ".join(WORDS[word][random.integers(len(WORDS[word]))] for word in pattern.split())

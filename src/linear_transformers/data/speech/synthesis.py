@@ -1,7 +1,6 @@
-"""eSpeak NG as a function: from text to a recording and the phones in it.
+"""eSpeak NG as a function from a text to a recording and its phones.
 
-The library speaks one utterance at a time, and knows which phone it is speaking when: no
-dictionary stands between what is said and what is written down.
+The library reports each phone and its time as it speaks: transcripts need no dictionary.
 """
 
 import ctypes
@@ -15,7 +14,7 @@ SYNCHRONOUS, PHONEME_EVENTS, DONT_EXIT = 2, 1, 0x8000
 END_OF_EVENTS, PHONEME = 0, 7
 UTF8, RATE, PITCH = 1, 1, 3
 
-# eSpeak's phonemes of American English, without stress, as those of CMUdict.
+# eSpeak's phonemes of American English as phones of CMUdict, without stress.
 ARPABET = {
     "a": "AE", "aa": "AE", "a#": "AH", "A:": "AA", "A@": "AA R", "A#": "AA", "0": "AA", "0#": "AA",
     "E": "EH", "E#": "EH", "e@": "EH R", "3": "ER", "3:": "ER", "I": "IH", "I#": "IH", "I2": "IH",
@@ -36,9 +35,9 @@ class Spoken(NamedTuple):
     """A recording and its phones.
 
     Attributes:
-        samples: 16-bit integers at `SAMPLE_RATE`.
-        phones: In CMUdict's set.
-        starts: Where each begins, in seconds.
+        samples: The 16-bit samples, at `SAMPLE_RATE`.
+        phones: The phones, of CMUdict's set.
+        starts: The start of each phone, in seconds.
     """
 
     samples: np.ndarray
@@ -65,19 +64,19 @@ _Callback = ctypes.CFUNCTYPE(
 
 
 def speak(text: str, *, voice: str, words_per_minute: int, pitch: int) -> Spoken:
-    """Say a text.
+    """Synthesise a text.
 
     Args:
-        text: English.
-        voice: `en-us`, or a variant of it: `en-us+f3`.
-        words_per_minute: eSpeak's own is 175.
-        pitch: 0 to 99; 50 is the voice's own.
+        text: The English text.
+        voice: The voice: `en-us`, or a variant such as `en-us+f3`.
+        words_per_minute: The speed; eSpeak's default is 175.
+        pitch: The pitch, 0 to 99; 50 is the voice's default.
     """
     library = _library()
     pieces: list[np.ndarray] = []
     events: list[tuple[float, str]] = []
 
-    def hear(samples, count: int, event) -> int:
+    def collect(samples, count: int, event) -> int:
         if samples and count:
             pieces.append(np.ctypeslib.as_array(samples, (count,)).copy())
         i = 0
@@ -88,7 +87,7 @@ def speak(text: str, *, voice: str, words_per_minute: int, pitch: int) -> Spoken
             i += 1
         return 0
 
-    callback = _Callback(hear)
+    callback = _Callback(collect)
     library.espeak_SetSynthCallback(callback)
     done = library.espeak_SetVoiceByName(voice.encode())
     assert done == 0, f"eSpeak has no voice {voice}"
@@ -102,7 +101,7 @@ def speak(text: str, *, voice: str, words_per_minute: int, pitch: int) -> Spoken
 
 
 def _arpabet(name: str) -> list[str]:
-    """The phones of one of eSpeak's; none of a pause."""
+    """Return the phones of one of eSpeak's phonemes; a pause has none."""
     bare = name.lstrip("',%=").rstrip("`")
     if bare.startswith("_") or bare in ("", "|", "||", ":"):
         return []
@@ -111,7 +110,7 @@ def _arpabet(name: str) -> list[str]:
 
 @cache
 def _library() -> ctypes.CDLL:
-    import espeakng_loader  # not everywhere where speech is read, or images
+    import espeakng_loader  # synthesis alone needs it
 
     library = ctypes.CDLL(espeakng_loader.get_library_path())
     rate = library.espeak_Initialize(

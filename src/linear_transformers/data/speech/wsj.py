@@ -8,7 +8,7 @@ from typing import Any
 from linear_transformers.data.speech.base import TextSpeech
 from linear_transformers.data.speech.manifest import Utterance
 
-# Which utterances each split has: si284 is si84 and si200.
+# The indices of the utterances of each split: si284 is si84 and si200.
 INDICES = {
     "train": (
         "wsj0/doc/indices/train/tr_s_wv1.ndx",
@@ -21,17 +21,17 @@ MISSING = "wsj0/si_tr_s/401/"  # listed for disc 11-2.1, and not on it
 
 
 class WallStreetJournal(TextSpeech):
-    """si284 to train on (80 hours), dev93 to validate on, eval92 to test on.
+    """Wall Street Journal: si284 for training (80 hours), dev93 for validation, eval92 for test.
 
     Transcripts are the detailed ones (.dot); phones are those of a lexicon. Utterances with a
-    word that it lacks, or that was not said to its end, are left out.
+    word that it lacks, or that was cut off, are left out.
 
     Args:
-        root: Where features are kept.
-        path: The discs, as folders `11-1.1/wsj0/...`, `13-34.1/wsj1/...`, or all in one:
+        root: The folder of cached features.
+        path: The folder of the discs, `11-1.1/wsj0/...`, `13-34.1/wsj1/...`, or all in one:
             `wsj0/...`, `wsj1/...`. The recordings (.wv1) are compressed by `shorten`, which
             needs the LDC's `sph2pipe` on the PATH.
-        lexicon: A file like CMUdict's `cmudict.dict`.
+        lexicon: See `TextSpeech`.
         options: See `SpeechSource`.
 
     Raises:
@@ -58,7 +58,7 @@ class WallStreetJournal(TextSpeech):
 
     @property
     def texts(self) -> dict[str, str]:
-        """The transcript of every utterance, as it was written."""
+        """The detailed transcript of each utterance, by its id."""
         if self._texts is None:
             files = [p for p in self.path.rglob("*") if p.suffix.lower() == ".dot"]
             lines = (line for file in files for line in file.read_text("latin-1").splitlines())
@@ -67,7 +67,7 @@ class WallStreetJournal(TextSpeech):
         return self._texts
 
     def _listed(self, index: str) -> Iterator[Path]:
-        """The recordings that an index names: `11_1_1:wsj0/si_tr_s/01i/01ic0201.wv1`."""
+        """Yield the recordings that an index lists: `11_1_1:wsj0/si_tr_s/01i/01ic0201.wv1`."""
         candidates = [self.path / index, *sorted(self.path.glob(f"*/{index}"))]
         file = next((path for path in candidates if path.is_file()), None)
         if file is None:
@@ -89,12 +89,12 @@ class WallStreetJournal(TextSpeech):
 
 
 def spoken_words(text: str) -> str:
-    """A detailed transcript without its marks.
+    """Return the words of a detailed transcript.
 
-    Noises, `[door_slam]`, and pauses, `.`, go; `*` (not as written), `:` (drawn out), `!` and a
-    backquote (stressed), `~` (cut off), a backslash and brackets of what is not quite audible go,
-    and their words stay. Punctuation that was read aloud, `,COMMA`, is its word. A word that was
-    not said to its end keeps its hyphen.
+    Noises, `[door_slam]`, and pauses, `.`, are removed. Words lose their marks: `*` (not as
+    written), `:` (drawn out), `!` and a backquote (stressed), `~` (cut off), a backslash, and
+    brackets (hardly audible). Punctuation that was read aloud, `,COMMA`, is its word. A word that
+    was cut off keeps its hyphen.
     """
     words = []
     for word in re.sub(r"\[[^\]]*\]", " ", text).split():
