@@ -14,7 +14,6 @@ if not torch.cuda.is_available():  # before Triton is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import pytest
-from torch import Tensor
 
 from linear_transformers.attention import AttentionFactory
 from linear_transformers.config.choices import checked
@@ -64,13 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
-
-
-def random_qkv(
-    t: int, *, b: int = 2, h: int = 3, d: int = 8, dtype: torch.dtype = torch.float64
-) -> tuple[Tensor, Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(t)
-    return tuple(torch.randn(b, t, h, d, generator=generator, dtype=dtype) for _ in range(3))
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -12,9 +12,9 @@ from linear_transformers.attention import (
     LinearAttention,
     SoftmaxAttention,
 )
+from linear_transformers.testing import random_qkv
 from tests.attention.choices import HEADS, WIDTH, build, choices
 from tests.attention.definitions import reformer, scores, weighted
-from tests.conftest import random_qkv
 
 ENCODERS = [choice for choice in choices() if isinstance(build(choice), BidirectionalAttention)]
 DECODERS = [choice for choice in choices() if isinstance(build(choice), CrossAttention)]

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from benchmarks import peers
+from linear_transformers.testing import random_qkv
 from tests.attention.choices import HEADS, WIDTH, build
-from tests.conftest import random_qkv
 
 LENGTHS = torch.tensor([65, 37])
 

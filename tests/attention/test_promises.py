@@ -3,8 +3,8 @@
 import torch
 
 from linear_transformers.attention import CausalAttention
+from linear_transformers.testing import random_qkv
 from tests.attention.choices import build, choices
-from tests.conftest import random_qkv
 
 
 def changed_before(attention: CausalAttention, j: int, t: int = 128) -> float:

@@ -14,7 +14,7 @@ from linear_transformers.kernels.cpp_linear import cpp_linear
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
-from tests.conftest import random_qkv
+from linear_transformers.testing import random_qkv
 
 EPS = 1e-6
 LENGTHS = [1, 2, 63, 64, 65, 130]

@@ -13,7 +13,6 @@ from linear_transformers import kernels
 from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
-from tests.conftest import random_qkv
 from tests.kernels.comparing import DEVICE, EPS, errors, exactly, inputs, results
 
 pytest.importorskip("triton", reason="Triton is not for this system")
@@ -21,6 +20,7 @@ pytest.importorskip("triton", reason="Triton is not for this system")
 from linear_transformers.kernels import triton_linear as triton_linear_module
 from linear_transformers.kernels.triton_linear import CHUNK, triton_linear
 from linear_transformers.kernels.triton_step import triton_step
+from linear_transformers.testing import random_qkv
 
 SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
 
