@@ -1,8 +1,10 @@
 """Load a trained speech recogniser and write down what recordings say."""
 
+from pathlib import Path
+
 from linear_transformers.jobs.cli import Program
 
-main = Program(__file__, "linear_transformers.jobs.use:use")
+main = Program("transcribe", Path(__file__).resolve().parent)
 
 if __name__ == "__main__":
     main()

@@ -1,5 +1,8 @@
-"""A task from outside of the package, with its model, data and files, goes through every job."""
+"""A package of a user's own, outside of `src/`, goes through every job."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -7,81 +10,177 @@ import torch
 
 from linear_transformers.config import choices
 from linear_transformers.runs.checkpoint import read_checkpoint
-from tests.programs import complaint, figures, metrics, run
+from linear_transformers.tasks.loading import load
+from linear_transformers.testing import check_attention, name_of, promises_of
+from tests.conftest import PROJECT
+from tests.programs import QUICK, complaint, figures, metrics, run
 
-CONF = Path(__file__).parent / "outside/conf"
+OUTSIDE = Path(__file__).parent / "outside"
+CONF = ("--config-dir", str(OUTSIDE / "conf"))
 QUIET = ("trainer=cpu", "logger=none")
 
+sys.path.append(str(OUTSIDE))  # as PYTHONPATH does; here, since promises are collected
+from mine.mechanisms import AftSimple, Softplus  # noqa: E402
 
-@pytest.fixture
-def allowed(monkeypatch):
-    """Classes of this package may be named."""
+
+@pytest.fixture(autouse=True)
+def _as_in_a_new_process(monkeypatch):
     monkeypatch.setattr(choices, "_allowed", [])
-    choices.allow("tests.outside")
+
+
+def forget() -> None:
+    """Allow nothing, as in a process of its own."""
+    choices._allowed.clear()
 
 
 def train(runs, *arguments: str) -> str:
-    return run(
-        "train", "--config-dir", str(CONF), "data=sums", *QUIET, f"paths.runs={runs}", *arguments
-    )
+    forget()
+    return run("train", *CONF, *QUIET, f"paths.runs={runs}", *arguments)
+
+
+def sample(runs, *arguments: str) -> str:
+    forget()
+    return run("sample", *CONF, f"paths.runs={runs}", *arguments)
 
 
 def weights(runs, name: str) -> dict[str, torch.Tensor]:
     return read_checkpoint(runs / name / "checkpoints/last.ckpt")["state_dict"]
 
 
-@pytest.mark.usefixtures("allowed")
+def assert_same_weights(runs, name: str, other: str) -> None:
+    for key, value in weights(runs, name).items():
+        assert torch.equal(weights(runs, other)[key], value), key
+
+
+@pytest.mark.parametrize("promise", promises_of(AftSimple), ids=name_of)
+def test_an_attention_can_be_held_to_the_promises(promise):
+    promise(AftSimple)
+
+
+def test_whoever_breaks_a_promise_is_found():
+    class Forgetful(AftSimple):
+        def select(self, state, rows):
+            return super().select(state, rows.sort().values)
+
+    with pytest.raises(AssertionError):
+        check_attention(Forgetful)
+
+
+@pytest.mark.parametrize(
+    "choice", [("model=aft",), ("model=linear", "model/feature_map=softplus")], ids=" ".join
+)
+def test_an_attention_and_a_feature_map_train_resume_and_sample(tmp_path, choice):
+    given = (*choice, *QUICK, "trainer.limit_train_batches=2", "scheduler=constant")
+    printed = train(tmp_path, *given, "run_id=whole", "trainer.max_epochs=2")
+    assert f"ckpt={tmp_path}/whole 'allow=[mine]'" in printed
+    train(tmp_path, *given, "run_id=half", "test=false")
+    train(tmp_path, *given, "run_id=half", "ckpt_path=half", "trainer.max_epochs=2")
+    assert_same_weights(tmp_path, "whole", "half")
+    job = ("ckpt=whole", "images=1", "gif=false", "check=true", f"out={tmp_path}/out")
+    assert "largest difference" in sample(tmp_path, *job, "allow=[mine]")
+
+
+def test_a_checkpoint_of_a_class_from_outside_is_refused_and_nothing_is_imported(tmp_path):
+    train(tmp_path, "model=aft", *QUICK, "run_id=a", "test=false")
+    forget()
+    message = complaint("sample", f"paths.runs={tmp_path}", "ckpt=a")
+    assert "mine.mechanisms.AftSimple may not be named" in message
+    assert "add allow=[mine]" in message
+    checkpoint = tmp_path / "a/checkpoints/last.ckpt"
+    code = (
+        "import sys\nfrom pathlib import Path\n"
+        "from linear_transformers.tasks.loading import load\n"
+        f"try: load(Path({str(checkpoint)!r}))\n"
+        "except ValueError as error: print('allow=[mine]' in str(error))\n"
+        "print('mine' in sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, env=os.environ | {"PYTHONPATH": str(OUTSIDE)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert outcome.stdout.split() == ["True", "False"]
+
+
+def test_no_file_can_allow_anything(tmp_path):
+    train(tmp_path, "model=aft", *QUICK, "run_id=a", "test=false")
+    forget()
+    (tmp_path / "conf/logger").mkdir(parents=True)
+    (tmp_path / "conf/logger/evil.yaml").write_text("# @package _global_\nallow: [mine]\n")
+    message = complaint(
+        "sample", "--config-dir", f"{tmp_path}/conf", f"paths.runs={tmp_path}", "ckpt=a",
+        "logger=evil",
+    )  # fmt: skip
+    assert message.startswith("error: ")
+    assert not choices._allowed
+
+
+def test_an_optimizer_a_schedule_and_a_callback_can_be_of_ones_own(tmp_path):
+    mine = ("optimizer=sign", "scheduler=halving", "callbacks=say", "callbacks.say.word=finished")
+    printed = train(tmp_path, *QUICK, *mine, "run_id=a", "scheduler.every=1")
+    assert "finished: 1" in printed
+    # What trained a model is not needed to use it.
+    assert "grid" in sample(tmp_path, "ckpt=a", "images=1", "gif=false")
+
+
+def test_a_class_can_be_named_on_the_command_line(tmp_path):
+    phi = "model.attention.feature_map._target_=mine.mechanisms.Softplus"
+    train(tmp_path, *QUICK, phi, "model.attention.feature_map.beta=2", "run_id=a", "test=false")
+    choices.allow("mine")
+    layer = load(tmp_path / "a/checkpoints/last.ckpt").task.model.stack.attention
+    assert isinstance(layer.feature_map, Softplus)
+    assert layer.feature_map.beta == 2
+
+
 def test_a_task_from_outside_trains_resumes_reports_and_samples(tmp_path):
-    printed = train(tmp_path, "run_id=whole")
+    printed = train(tmp_path, "data=sums", "run_id=whole")
     assert "sums of 3 numbers" in printed
     assert "a small adder" in printed
     assert "adding" in printed
-    assert f"next     uv run sample.py ckpt={tmp_path}/whole" in printed
+    assert f"ckpt={tmp_path}/whole 'allow=[mine]'" in printed
     logged = {name for row in metrics(tmp_path / "whole") for name in row}
     assert {"val/right", "val/error", "test/error", "train/error", "samples/errors"} <= logged
     assert figures(tmp_path / "whole", "perf/tokens_per_second")
 
-    train(tmp_path, "run_id=half", "trainer.max_epochs=1")
-    train(tmp_path, "run_id=half", "ckpt_path=half")
-    for name, value in weights(tmp_path, "whole").items():
-        assert torch.equal(weights(tmp_path, "half")[name], value), name
-
-    sampled = run(
-        "sample", "--config-dir", str(CONF), f"paths.runs={tmp_path}", "ckpt=whole", "n=3"
-    )
-    assert sampled.count("->") == 3
+    train(tmp_path, "data=sums", "run_id=half", "trainer.max_epochs=1")
+    train(tmp_path, "data=sums", "run_id=half", "ckpt_path=half")
+    assert_same_weights(tmp_path, "whole", "half")
+    assert sample(tmp_path, "ckpt=whole", "n=3", "allow=[mine]").count("->") == 3
 
 
-@pytest.mark.usefixtures("allowed")
+def test_the_next_command_of_a_package_of_ones_own_can_be_pasted(tmp_path):
+    given = [sys.executable, "-m", "linear_transformers"]
+    environment = os.environ | {"PYTHONPATH": str(OUTSIDE)}
+
+    def said(*words: str) -> str:
+        outcome = subprocess.run(
+            [*given, *words], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert outcome.returncode == 0, outcome.stderr
+        return outcome.stdout
+
+    printed = said("train", *CONF, *QUIET, "data=sums", "run_id=a")
+    (line,) = (line for line in printed.splitlines() if line.startswith("next"))
+    assert line.split()[1:] == [
+        "linear-transformers", "sample", *CONF, "ckpt=runs/a", "'allow=[mine]'"
+    ]  # fmt: skip
+    assert "->" in said("sample", *CONF, "ckpt=runs/a", "allow=[mine]")
+
+
 def test_its_options_are_checked_as_ours_are(tmp_path):
     with pytest.raises(SystemExit, match="Did you mean width"):
-        train(tmp_path, "model.widht=3")
+        train(tmp_path, "data=sums", "model.widht=3")
     with pytest.raises(SystemExit, match=r"task\.scale='big': it must be a valid number"):
-        train(tmp_path, "task.scale=big")
+        train(tmp_path, "data=sums", "task.scale=big")
     with pytest.raises(SystemExit, match="at least one number"):
-        train(tmp_path, "data.terms=0")
-    train(tmp_path, "run_id=a", "test=false", "trainer.max_epochs=1")
+        train(tmp_path, "data=sums", "data.terms=0")
+    train(tmp_path, "data=sums", "run_id=a", "test=false", "trainer.max_epochs=1")
     with pytest.raises(SystemExit, match=r"task\.scale=1\.0, this run has task\.scale=2\.0"):
-        train(tmp_path, "run_id=a", "ckpt_path=a", "task.scale=2")
+        train(tmp_path, "data=sums", "run_id=a", "ckpt_path=a", "task.scale=2")
 
 
-@pytest.mark.usefixtures("allowed")
 def test_the_best_checkpoint_is_the_one_with_the_most_where_that_is_good(tmp_path):
-    train(tmp_path, "run_id=a", "trainer.max_epochs=6", "test=false", "optimizer.lr=0.05")
+    given = ("trainer.max_epochs=6", "test=false", "optimizer.lr=0.05")
+    train(tmp_path, "data=sums", "run_id=a", *given)
     right = figures(tmp_path / "a", "val/right")
     best = read_checkpoint(tmp_path / "a/checkpoints/best.ckpt")["epoch"]
     assert right[best] == max(right) > min(right)
-
-
-def test_whoever_did_not_allow_it_is_told(tmp_path):
-    arguments = ("--config-dir", str(CONF), "data=sums", *QUIET, f"paths.runs={tmp_path}")
-    assert "tests.outside.addition" in complaint("train", *arguments)
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_checkpoint_of_a_class_that_is_not_allowed_is_refused(tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(choices, "_allowed", ["tests.outside"])
-        train(tmp_path, "run_id=a", "test=false", "trainer.max_epochs=1")
-    message = complaint("sample", "--config-dir", str(CONF), f"paths.runs={tmp_path}", "ckpt=a")
-    assert "may not be named" in message

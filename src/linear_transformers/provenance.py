@@ -11,9 +11,10 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ INSTRUCTIONS = re.compile(  # those that decide how fast products are, as Linux 
 )
 ABSOLUTE = re.compile(r"(?:(?<![\w./:~-])|(?<=://))/[^\s,'\"\])}]*")
 GIGABYTE = 1e9
+COMMAND = "linear-transformers"
 
 
 def provenance() -> dict[str, Any]:
@@ -64,10 +66,44 @@ def read_provenance(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
+def call_of(program: str) -> str:
+    """Return how to call a program of this project, the way that this process was called."""
+    script = Path(sys.argv[0])
+    words = [COMMAND, program]
+    if _is_script(script):
+        words = ["uv", "run", os.path.relpath(script.with_name(f"{program}.py"))]
+    return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
+
+
+def call_of_tool(words: str) -> str:
+    """Return how to call a tool of this environment, the way that this process was called."""
+    return f"uv run {words}" if _is_script(Path(sys.argv[0])) else words
+
+
+def in_words_of_this_call(text: str) -> str:
+    """Return a text in which programs are called the way that this process was called."""
+    return re.sub(r"uv run (\w+)\.py", lambda match: call_of(match[1]), text)
+
+
+def _folders_of_ones_own(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield the words that name a person's own configurations, which a further call needs."""
+    for word, following in pairwise([*arguments, ""]):
+        if word in ("--config-dir", "-cd"):
+            yield from (word, following)
+        elif word.startswith("--config-dir="):
+            yield word
+
+
+def _is_script(path: Path) -> bool:
+    return path.suffix == ".py" and path.name != "__main__.py"
+
+
 def command() -> str:
     """Return the command line to type, from the project's folder, to run this program again."""
     program, *arguments = sys.argv or [""]
     path = Path(program)
+    if path.name == COMMAND:
+        return shlex.join([COMMAND, *map(_without_places, arguments)])
     module = [path.stem]
     while (path.parent / "__init__.py").is_file():
         path = path.parent

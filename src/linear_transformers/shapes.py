@@ -7,11 +7,11 @@
     a  hashing round    w  window of a bucket g  random direction
     f  mel bands        u  labels of an utterance
     i  input width of a stack of layers
-    r  rows: sequences picked out of a batch; one that is picked twice is forked
-    z  uniform numbers that the draw of a value takes
+    r  rows: sequences selected from a batch; one selected twice is forked
+    z  uniform numbers that one sample takes
 
-A source position is one that queries look at: of a key, and of an encoder's output. Parameters
-are those of a distribution over values, or over the labels of a frame.
+A source position is that of a key, or of an encoder's output. Parameters are those of a
+distribution over values, or over the labels of a frame.
 
 phi maps d to c; the recurrent state is c by m. Letters follow Katharopoulos et al. (2020)
 where the paper has one, except that length is t: n is nobody's batch here.
@@ -54,8 +54,8 @@ class SpeechBatch(NamedTuple):
     Attributes:
         features: The log-mel features.
         lengths: The lengths of `features`, in frames.
-        labels: The labels; 0, the blank of CTC, stands for padding.
-        label_lengths: The lengths of `labels`.
+        labels: The labels, padded with 0, the blank of CTC.
+        label_lengths: The numbers of labels.
     """
 
     features: Features

@@ -146,7 +146,7 @@ def test_an_option_can_be_replaced(raises_one_line):
 @pytest.mark.parametrize(
     "name",
     [
-        "os.system", "torch.nn.Linear", "torch.load", "lightning.pytorch.Callback", "Elu", "",
+        "os.system", "torch.nn.Linear", "torch.load", "lightning.pytorch.Callback",
         "builtins.eval", "subprocess.Popen",
     ],
 )  # fmt: skip
@@ -155,13 +155,28 @@ def test_classes_from_elsewhere_may_not_be_named(name, raises_one_line):
         checked_choice({"_target_": name}, "x", object)
 
 
+def test_what_was_allowed_may_be_named_and_nothing_beside_it(raises_one_line):
+    choices.allow("json.decoder.JSONDecoder", ELU["_target_"])
+    assert choices.allowing() == ["allow=[json,tests]"]  # ours needs no leave
+    checked_choice({"_target_": "json.decoder.JSONDecoder"}, "x", object)
+    for name in ("json.decoder.JSONDecodeError", "json.encoder.JSONEncoder"):
+        with raises_one_line(f"x._target_={name} may not be named", "allow=[json]"):
+            checked_choice({"_target_": name}, "x", object)
+
+
+def test_every_class_of_a_configuration_is_found():
+    config = {"model": LINEAR, "callbacks": {"a": {"_target_": "a.B"}}, "more": [{"_target_": "c"}]}
+    found = [LINEAR["_target_"], ELU["_target_"], "a.B", "c"]
+    assert list(choices.classes_in(config)) == found
+
+
 @pytest.mark.parametrize(
     "name",
     [
         "linear_transformers.runs.folder.Path", "linear_transformers.runs.folder.os",
         "linear_transformers.nothing.Here", "linear_transformers.data.Nothing",
         "linear_transformers.config.choices._join", "torch.optim.Nothing",
-        "linear_transformers.runs.folder.os.system",
+        "linear_transformers.runs.folder.os.system", "Elu", "", "a b.C", ".C",
     ],
 )  # fmt: skip
 def test_only_what_a_module_defines_can_be_named(name, raises_one_line):

@@ -73,7 +73,7 @@ def complaint(monkeypatch, tmp_path):
         ("optimizer.lr=fast", ("optimizer.lr='fast'", "number")),
         ("tags=x", ("tags",)),
         ("data=arrays", ("data.path has no value",)),
-        ("model._target_=os.system", ("os.system", "may not be named")),
+        ("model._target_=os.system", ("os.system", "there is no such class")),
         ("model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
         ("model.norm=both", ("norm=both", "post", "pre")),
         ("model.attention.kernel=fast", ("kernel=fast", "chunkwise", "triton")),
@@ -82,6 +82,9 @@ def complaint(monkeypatch, tmp_path):
         ("run_id=../x", ("run_id=../x", "plain name")),
         ("ckpt_path=nowhere", ("nowhere", "neither a run nor a checkpoint")),
         ("model=../../secret", ("secret",)),
+        ("allow=", ("allow=", "names no packages")),
+        ("allow=[/etc]", ("allow=[/etc]", "names no packages")),
+        ("model._target_=nobody.Model", ("nobody.Model", "no package nobody is installed")),
         ("model.max_length=3", ("model.max_length", "set by the program")),
         ("trainer.logger=false", ("trainer.logger", "set by the program")),
         ("scheduler.total_steps=4", ("scheduler", "total_steps")),
@@ -167,9 +170,46 @@ def test_help_loads_no_torch_and_lists_the_choices(program):
     *help_lines, loaded = outcome.stdout.splitlines()
     assert loaded == "False"
     assert any(f"uv run {program}" in line for line in help_lines[:4])
+    assert max(map(len, help_lines)) <= 100
     if program == "train.py":
-        choices = {line.split()[0]: line for line in help_lines if line.startswith("  ")}
+        rows = "\n".join(help_lines).replace("\n" + " " * 23, " ").splitlines()
+        choices = {line.split()[0]: line for line in rows if line.startswith("  ")}
         for group in ("model", "model/feature_map", "data", "optimizer", "trainer"):
             for path in (CONF / group).glob("*.yaml"):
                 assert path.stem in choices[group]
         assert "paper/mnist" in choices["experiment"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("train.py data=arrays data.path=gone.npz", "data.path=gone.npz does not exist"),
+        ("train.py data=manifest data.train=gone.jsonl data.test=-", "data.train=gone.jsonl"),
+        ("train.py ckpt_path=gone", "gone is neither a run nor a checkpoint file"),
+        ("train.py run_id=a/b", "run_id=a/b is not a plain name"),
+        ("train.py run_id=taken", "run_id=taken exists already"),
+        ("sample.py ckpt=gone", "gone is neither a run nor a checkpoint file"),
+        ("sample.py ckpt=taken image=gone.png", "image=gone.png does not exist"),
+        ("transcribe.py ckpt=taken audio=gone.flac", "audio=gone.flac does not exist"),
+    ],
+)
+def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, arguments, words):
+    (tmp_path / "runs/taken/checkpoints").mkdir(parents=True)
+    (tmp_path / "runs/taken/checkpoints/best.ckpt").touch()
+    task = "linear_transformers.tasks.ImageGeneration"
+    (tmp_path / "runs/taken/config.yaml").write_text(f"task: {{_target_: {task}}}")
+    program, *given = arguments.split()
+    code = (
+        "import sys, runpy\n"
+        f"sys.argv = {[program, f'paths.runs={tmp_path}/runs', *given]}\n"
+        f"try: runpy.run_path({program!r}, run_name='__main__')\n"
+        "except SystemExit as end: print(end)\n"
+        "print('torch' in sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
+    )
+    message, loaded = outcome.stdout.splitlines()
+    assert message.startswith("error: ")
+    assert words in message
+    assert loaded == "False"

@@ -82,7 +82,7 @@ def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
 
 
 def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path):
-    sweep = Sweep(tmp_path / "s", "train.py")
+    sweep = Sweep(tmp_path / "s", "uv run train.py")
     sweep.add(["a=1", "b=2"], Outcome(1.5, {"bits": 1.5}), "")
     assert "| 0 | 1.5 | done |" in (tmp_path / "s/results.md").read_text()
     sweep.add(["a=1", "b=3"], None, "no | good")

@@ -33,7 +33,7 @@ def test_a_copying_model_copies_test_words(tmp_path):
     assert "of 3" in printed
     message = complaint("sample", f"paths.runs={tmp_path}", "ckpt=a", "rows=3")
     assert "rows is not a key" in message
-    message = complaint("transcribe", f"paths.runs={tmp_path}", "ckpt=a", "audio=x")
+    message = complaint("transcribe", f"paths.runs={tmp_path}", "ckpt=a", "audio=.")
     assert "Copying: sample.py has" in message
 
 

@@ -6,7 +6,8 @@ checked node is a `Choice`, which makes the object when it is called.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from difflib import get_close_matches
 from functools import cache
@@ -36,7 +37,7 @@ TARGET = "_target_"
 PACKAGE = "linear_transformers"
 # What a configuration may name besides this package: modules, and classes by their full names.
 FOREIGN = ("torch.optim", "lightning.pytorch.Trainer", "lightning.pytorch.callbacks")
-# Packages that were allowed on purpose: see `allow`.
+# Packages and classes that were allowed on purpose: see `allow`.
 _allowed: list[str] = []
 
 CONVERSION = ConfigDict(
@@ -138,14 +139,36 @@ class Choice(Generic[T]):
         return {TARGET: self.name, **plain(self.options)}
 
 
-def allow(*packages: str) -> None:
-    """Let configurations name classes of further packages, for the rest of this process."""
-    _allowed.extend(packages)
+def allow(*names: str) -> None:
+    """Let configurations name further classes, for the rest of this process.
+
+    Args:
+        names: The dotted names of packages, modules or classes.
+    """
+    _allowed.extend(name for name in names if not _may_be_named(name))
+
+
+def allowing() -> list[str]:
+    """Return the words of a command line that allow what was allowed here."""
+    packages = _allowed_packages()
+    return [f"allow=[{','.join(sorted(packages))}]"] if packages else []
+
+
+def classes_in(config: Any) -> Iterator[str]:
+    """Yield the names of the classes that a configuration names."""
+    if isinstance(config, Mapping):
+        if isinstance(name := config.get(TARGET), str):
+            yield name
+        config = [*config.values()]
+    if isinstance(config, list):
+        for part in config:
+            yield from classes_in(part)
 
 
 def is_ours(module: str) -> bool:
     """Return whether a module is of this package, or of one that was allowed on purpose."""
-    return any(_is_in(module, package) for package in (PACKAGE, *_allowed))
+    package = module.partition(".")[0]
+    return package == PACKAGE or package in _allowed_packages() - {"torch", "lightning"}
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,25 +243,41 @@ def resolved(name: str, path: str) -> Callable[..., Any]:
     Raises:
         ValueError: It may not, or there is no such class.
     """
-    if not any(_is_in(name, package) for package in (PACKAGE, *FOREIGN, *_allowed)):
-        raise ValueError(
-            f"{path}={name} may not be named: a configuration names classes of {PACKAGE}, "
-            "torch's optimizers, and Lightning's trainer and callbacks."
-        )
     module, _, attribute = name.rpartition(".")
+    if not re.fullmatch(r"[^\W\d]\w*(\.\w+)+", name):
+        raise ValueError(f"{path}={name}: there is no such class.")
+    package = name.partition(".")[0]
+    if not _may_be_named(name):
+        raise ValueError(
+            f"{path}={name} may not be named: it is not of {PACKAGE}. If you trust all of "
+            f"{package}, add allow=[{package}]."
+        )
     found: Any
     try:
         found = getattr(import_module(module), attribute, None)
     except ModuleNotFoundError as error:
         if not _is_in(module, str(error.name)):
             raise  # of a package that the module itself needs
+        if error.name == package:
+            raise ValueError(
+                f"{path}={name}: no package {package} is installed here. Call the program by "
+                "uv run --with-editable DIR, or set PYTHONPATH=DIR."
+            ) from error
         found = None
     # Defined there, and not what a module happens to import.
-    defined = getattr(found, "__module__", "").partition(".")[0] == name.partition(".")[0]
+    defined = getattr(found, "__module__", "").partition(".")[0] == package
     made = inspect.isclass(found) or inspect.isfunction(found)
     if attribute.startswith("_") or not defined or not made:
         raise ValueError(f"{path}={name}: there is no such class.")
     return found
+
+
+def _allowed_packages() -> set[str]:
+    return {name.partition(".")[0] for name in _allowed}
+
+
+def _may_be_named(name: str) -> bool:
+    return any(_is_in(name, package) for package in (PACKAGE, *FOREIGN, *_allowed))
 
 
 def _is_in(name: str, package: str) -> bool:

@@ -43,9 +43,10 @@ def composed(conf: Configurations, *overrides: str) -> dict[str, Any]:
     """
     register_project(conf.folders[0].parent)
     with initialize_config_dir(str(conf.folders[0]), version_base="1.3"):
-        return resolved_data(
+        config = resolved_data(
             compose(conf.program, overrides=with_defaults_open(overrides, conf.groups))
         )
+    return {key: value for key, value in config.items() if key != "inputs"}
 
 
 def resolved_data(cfg: DictConfig) -> dict[str, Any]:

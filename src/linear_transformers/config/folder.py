@@ -11,10 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from textwrap import fill
 
 from linear_transformers.config.messages import unknown_key
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
+WIDTH = 100
+PACKAGE = Path(__file__).parents[1]
 NO_GROUPS = ("base", "paths")  # folders that others include, and nobody chooses from
 
 
@@ -23,7 +26,7 @@ class Configurations:
     """The configuration files of a program.
 
     Attributes:
-        folders: The project's `conf/`, and further ones that the command line names.
+        folders: The package's `conf/`, and further ones that the command line names.
         program: The program, and the name of its primary file.
     """
 
@@ -31,11 +34,21 @@ class Configurations:
     program: str
 
     @classmethod
-    def of(cls, script: Path, arguments: Sequence[str]) -> "Configurations":
-        """Return those of a program's file; `--config-dir DIR` adds a folder."""
+    def of(cls, program: str, arguments: Sequence[str] = ()) -> "Configurations":
+        """Return those of a program; `--config-dir DIR` among its arguments adds a folder."""
         further = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
         further += [a.partition("=")[2] for a in arguments if a.startswith("--config-dir=")]
-        return cls((script.parent / "conf", *map(Path, further)), script.stem)
+        return cls((conf_folder(), *map(Path, further)), program)
+
+    @staticmethod
+    def programs() -> list[str]:
+        """Return the programs that there are."""
+        return sorted(file.stem for file in conf_folder().glob("*.yaml"))
+
+    @property
+    def title(self) -> str:
+        """What the program does."""
+        return self.primary.read_text().partition("\n")[0].removeprefix("# ")
 
     @property
     def primary(self) -> Path:
@@ -88,7 +101,7 @@ class Configurations:
         """Return the program's help."""
         parts = [_usage(self.primary), *(_usage(file) for file in self.uses.values())]
         if self.groups:
-            lines = [f"  {g:<{GROUP_WIDTH}} {', '.join(self.choices(g))}" for g in self.groups]
+            lines = [_row(g, ", ".join(self.choices(g)), GROUP_WIDTH) for g in self.groups]
             parts.append("\n".join(["groups, and their choices", *lines]))
         return "\n\n".join(parts)
 
@@ -113,6 +126,12 @@ class Configurations:
         return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))
 
 
+def conf_folder() -> Path:
+    """Return the folder of the configurations: a wheel holds it, a checkout has it beside src/."""
+    inside = PACKAGE / "conf"
+    return inside if inside.is_dir() else PACKAGE.parents[1] / "conf"
+
+
 def _usage(file: Path) -> str:
     lines = [line for line in file.read_text().splitlines() if not line.startswith("# @package")]
     size = next((i for i, line in enumerate(lines) if not line.startswith("#")), len(lines))
@@ -124,8 +143,16 @@ def _options(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if line.startswith("#"):
             yield line.removeprefix("#").strip()
-        elif line[:1].isalpha() and not line.startswith("defaults:"):
+        elif line[:1].isalpha() and not line.startswith(("defaults:", "inputs:")):
             setting, _, sentence = line.partition(" #")
             key, _, default = setting.partition(":")
             shown = {"???": "...", "null": ""}.get(default.strip(), default.strip())
-            yield f"  {f'{key}={shown}':<{KEY_WIDTH}} {sentence.strip()}".rstrip()
+            yield _row(f"{key}={shown}", sentence.strip(), KEY_WIDTH)
+
+
+def _row(name: str, text: str, width: int) -> str:
+    """Return a name beside a text, which is wrapped."""
+    first = f"  {name:<{width}} "
+    if not text:
+        return first.rstrip()
+    return fill(text, WIDTH, initial_indent=first, subsequent_indent=" " * len(first))

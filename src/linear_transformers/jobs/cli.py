@@ -3,10 +3,11 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import hydra
 import yaml
@@ -23,10 +24,22 @@ from linear_transformers.config.composition import (
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
-from linear_transformers.runs.folder import CHECKPOINTS, find_checkpoint, folder_of
+from linear_transformers.provenance import call_of, in_words_of_this_call
+from linear_transformers.runs.folder import (
+    CHECKPOINTS,
+    check_name,
+    find_checkpoint,
+    folder_of,
+    is_first_process,
+)
 from linear_transformers.runs.sweeps import Outcome, Sweep
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
+COMPLETION = ("-sc", "--shell-completion")
+ALLOW = "allow="  # accepted here only: no file can allow anything
+# The jobs, imported when they are to run: torch takes seconds.
+TRAINING = "linear_transformers.jobs.train:run"
+USING = "linear_transformers.jobs.use:use"
 
 
 class JobFailedError(Exception):
@@ -37,34 +50,43 @@ class Program:
     """A job that is called from the command line, once or as the jobs of a sweep.
 
     Args:
-        script: `__file__` of the program. `conf/` lies beside it; the primary configuration in
-            it has the program's name, and ${project:} in configurations means that folder.
-        job: The job as `module:function`, imported when it is to run: torch takes seconds.
+        name: The name of its primary configuration in `conf/`.
+        project: The folder of its runs and data: what ${project:} in configurations means.
     """
 
-    def __init__(self, script: str, job: str):
-        self.path = Path(script).resolve()
-        self.job = job
+    def __init__(self, name: str, project: Path):
+        self.name = name
+        self.project = project
+        self.job = TRAINING if name == "train" else USING
         self.wants_traceback = os.environ.get(TRACEBACK) == "1"
 
-    def __call__(self) -> None:
-        """Read the command line, compose, run, and say in one line what could not be done."""
-        arguments = sys.argv[1:]
-        conf = Configurations.of(self.path, arguments)
-        if {"-h", "--help"} & set(arguments):
-            print(conf.help())
+    def __call__(self, arguments: Sequence[str] | None = None) -> None:
+        """Compose what the command line says, run it, and say in one line what could not be done.
+
+        Args:
+            arguments: The words of the command line; None is those of this process.
+        """
+        arguments = sys.argv[1:] if arguments is None else arguments
+        conf = Configurations.of(self.name, arguments)
+        if {"-h", "--help"} & {*arguments}:
+            print(in_words_of_this_call(conf.help()))
             return
-        register_project(self.path.parent)
+        register_project(self.project)
         self.composed = False
         self.sweep: Sweep | None = None
         run = hydra.main(
-            version_base="1.3", config_path=str(conf.folders[0]), config_name=self.path.stem
+            version_base="1.3", config_path=str(conf.folders[0]), config_name=self.name
         )
         self.typed = sys.argv
         try:
-            conf.check_keys(arguments)
-            self.found = use_of(self.path.stem, conf, arguments) if conf.uses else []
-            words = [*with_defaults_open(arguments, conf.groups), *self.found]
+            self.allowing = [word for word in arguments if word.startswith(ALLOW)]
+            self.allowed = _packages(self.allowing)
+            overrides = [word for word in arguments if word not in self.allowing]
+            self.found: list[str] = []
+            if not {*COMPLETION} & {*arguments}:
+                conf.check_keys(overrides)
+                self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
+            words = [*with_defaults_open(overrides, conf.groups), *self.found]
             sys.argv = [self.typed[0], *words]  # where Hydra reads them
             with _traceback("1"):  # Hydra raises what it would print
                 run(self._task)()
@@ -89,10 +111,10 @@ class Program:
             outcome, message = self._attempt(cfg)
         finally:
             if about.mode == RunMode.MULTIRUN:
-                self.sweep = self.sweep or Sweep(Path(about.sweep.dir), self.path.name)
+                self.sweep = self.sweep or Sweep(Path(about.sweep.dir), call_of(self.name))
                 words = (word.removeprefix("++") for word in about.overrides.task)
                 typed = [word for word in words if word not in self.found]
-                self.sweep.add(typed, outcome, message)
+                self.sweep.add([*typed, *self.allowing], outcome, message)
         if outcome is not None:
             return outcome.objective
         if about.mode == RunMode.RUN:
@@ -102,11 +124,18 @@ class Program:
 
     def _attempt(self, cfg: DictConfig) -> tuple[Outcome | None, str]:
         """Return what the job came to, or the one line that says why it came to nothing."""
+        from linear_transformers.config.choices import allow, classes_in  # late: pydantic
+
         module, _, function = self.job.partition(":")
         try:
             with _traceback("1" if self.wants_traceback else None):  # for processes it starts
                 config = resolved_data(cfg)
-                return getattr(import_module(module), function)(self.path.stem, config), ""
+                check_places(config, config.pop("inputs"))
+                # What a person typed, or wrote into a file of their own, may be named.
+                allow(*self.allowed, *classes_in(config))
+                if "torch" not in sys.modules:
+                    print("loading  PyTorch", file=sys.stderr, flush=True)
+                return getattr(import_module(module), function)(self.name, config), ""
         except (ValueError, OSError) as error:
             message = _for_people(error)
             if self.wants_traceback or message is None:
@@ -114,7 +143,47 @@ class Program:
             return None, message
 
 
-def use_of(program: str, conf: Configurations, arguments: Sequence[str]) -> list[str]:
+def _packages(words: Sequence[str]) -> list[str]:
+    """Return the packages that words such as `allow=[PACKAGE]` allow.
+
+    Raises:
+        ValueError: One of them is no list of packages.
+    """
+    packages = []
+    for word in words:
+        names = word.removeprefix(ALLOW).removeprefix("[").removesuffix("]").split(",")
+        packages += [name.strip() for name in names]
+        if not all(re.fullmatch(r"[^\W\d]\w*(\.\w+)*", name) for name in packages):
+            raise ValueError(f"{word} names no packages. Write allow=[PACKAGE].")
+    return packages
+
+
+def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    """Refuse names and paths that lead nowhere, before anything slow is imported.
+
+    Args:
+        config: The composed configuration.
+        inputs: The options that name a file or folder, as dotted keys. A value may be `-`.
+
+    Raises:
+        ValueError: There is no such run, checkpoint, file or folder; or the run's name is taken.
+    """
+    for key in inputs:
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value != "-" and not Path(value).exists():
+            raise ValueError(f"{key}={value} does not exist.")
+    runs = Path(config["paths"]["runs"])
+    if (continued := config.get("ckpt_path")) is not None:
+        find_checkpoint(continued, runs)
+    if (name := config.get("run_id")) is not None and is_first_process():
+        check_name(runs, str(name), continues=continued)
+
+
+def use_of(
+    program: str, conf: Configurations, arguments: Sequence[str], project: Path
+) -> list[str]:
     """Return the override that adds what a program takes for the task of its checkpoint.
 
     The run's config.yaml knows the task; a checkpoint away from its run has to be read.
@@ -125,7 +194,7 @@ def use_of(program: str, conf: Configurations, arguments: Sequence[str]) -> list
     given = {key: value for key, _, value in (word.partition("=") for word in arguments)}
     if "ckpt" not in given:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
-    runs = given.get("paths.runs", str(conf.folders[0].parent / "runs"))
+    runs = given.get("paths.runs", str(project / "runs"))
     path = find_checkpoint(given["ckpt"].split(",")[0].strip("'\""), Path(runs))
     record = folder_of(path) / "config.yaml"
     if path.parent.name == CHECKPOINTS and record.is_file():

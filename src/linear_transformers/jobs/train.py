@@ -2,6 +2,7 @@
 
 import inspect
 import logging
+import shlex
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,10 +21,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from linear_transformers.callbacks import EpochPlace, StepSeed
-from linear_transformers.config.choices import Choice, checked, checked_choice, plain
+from linear_transformers.config.choices import Choice, allowing, checked, checked_choice, plain
 from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import DataSource
-from linear_transformers.provenance import provenance, write_provenance
+from linear_transformers.provenance import call_of, provenance, write_provenance
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.runs.folder import (
     Run,
@@ -171,8 +172,10 @@ def _run(
         where = task.report(loaders.source, module.evaluation, output)
         print("", f"run      {shown(run.path)}", *where, sep="\n")
         name = shown(run.path if job.train else tested)
-        if command := task.next_command(str(name), output):
-            print(f"next     {command}")
+        if call := task.next_call(output):
+            program, *words = call
+            words = shlex.join([f"ckpt={name}", *words, *allowing()])
+            print(f"next     {call_of(program)} {words}")
     return _outcome(figures[f"test/{task.figure.name}"], run, task, first)
 
 

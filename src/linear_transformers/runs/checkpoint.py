@@ -1,7 +1,7 @@
-"""Checkpoints: plain data with a number, read without executing anything, brought up to date.
+"""Checkpoints: plain data with a format number, read without executing code, and migrated.
 
-`FORMAT` is the number of what is written today. A checkpoint of an earlier format goes through one
-migration a step; one of a later format is refused. A checkpoint without a number is of format 1.
+`FORMAT` is the current format. Earlier formats are migrated one by one, and later ones are refused.
+A checkpoint without a number is of format 1.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ FORMAT = 2
 
 
 def described(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
-    """Return what a checkpoint says of itself.
+    """Return the description of a run that its checkpoints carry.
 
     Args:
         config: The run's configuration, as plain data.
@@ -34,8 +34,8 @@ def described(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     """Read a checkpoint of this project, of this format or an earlier one.
 
-    Nothing in it is executed. It is read to the CPU unless another place is asked for: one of a
-    GPU must load where there is none.
+    Nothing in it is executed. It is loaded to the CPU by default, so that a GPU's checkpoint
+    loads where there is none.
 
     Raises:
         ValueError: The file is missing, damaged, something else, or of a later format.
@@ -96,8 +96,8 @@ def _up_to_date(checkpoint: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _from_1(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """Bring format 1 up to date. Nodes had a `_partial_`, feature maps stood beside the attention,
-    linear attention had a size of its chunks, and Lightning's ModelCheckpoint kept the files."""
+    """Migrate format 1, in which nodes had a `_partial_`, feature maps were beside the attention,
+    linear attention had a `chunk_size`, and Lightning's ModelCheckpoint kept the files."""
     config = _renamed(checkpoint["config"])
     model = config["model"]
     if (feature_map := model.pop("feature_map", None)) is not None:  # of linear attention
@@ -110,7 +110,7 @@ def _from_1(checkpoint: dict[str, Any]) -> dict[str, Any]:
     return checkpoint | {"config": config, "callbacks": states}
 
 
-# What a state of Lightning's ModelCheckpoint was known by, and what it is known by now.
+# Words in the former key of a ModelCheckpoint's state, and its present key.
 _CALLBACKS = (("'monitor': 'val/", "BestCheckpoint"), ("'monitor': None", "LastCheckpoint"))
 # Classes that moved: their old names, and the new ones.
 ALIASES = {

@@ -16,6 +16,7 @@ from linear_transformers.files import remove_leftovers, replacing
 
 # Lightning starts further processes with this process's environment: they join the same run.
 RUN_ID = "LINEAR_TRANSFORMERS_RUN_ID"
+RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # where launchers say which process this is
 CHECKPOINTS = "checkpoints"
 
 
@@ -75,22 +76,37 @@ def claim_run(
     if _joins(rank):
         return Run(runs / _joined_id(run_id))
     name = run_id or f"{label}-{datetime.now():%Y%m%d-%H%M%S}"
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise ValueError(
-            f"run_id={name} is not a plain name. Use letters, digits, '.', '_' and '-'."
-        )
+    if run_id is not None:
+        check_name(runs, run_id, continues=continues)
     run = Run(runs / name)
     if continues is not None and _is_within(continues, run):
         return run
     try:
         return Run(claim_folder(run.path, numbered=run_id is None))
     except FileExistsError as error:
-        raise ValueError(
-            f"run_id={name} exists already, in {run.path}. Choose another name, or "
-            f"continue that run with ckpt_path={name}."
-        ) from error
+        raise _taken(run) from error
     except OSError as error:
         raise _unwritable(run, error) from error
+
+
+def check_name(runs: Path, name: str, *, continues: str | None) -> None:
+    """Refuse a run's name that cannot be had.
+
+    Args:
+        runs: See `claim_run`.
+        name: The name.
+        continues: See `claim_run`.
+
+    Raises:
+        ValueError: See `claim_run`.
+    """
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise ValueError(
+            f"run_id={name} is not a plain name. Use letters, digits, '.', '_' and '-'."
+        )
+    run = Run(runs / name)
+    if run.path.exists() and not (continues is not None and _is_within(continues, run)):
+        raise _taken(run)
 
 
 def claim_folder(path: Path, *, numbered: bool) -> Path:
@@ -172,6 +188,11 @@ def shown(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
+def is_first_process() -> bool:
+    """Return whether this process makes the run's folder, as far as is known before torch."""
+    return RUN_ID not in os.environ and not any(int(os.environ.get(n, 0)) for n in RANKS)
+
+
 def _joins(rank: int) -> bool:
     """Return whether another process has made the run's folder, or will."""
     return RUN_ID in os.environ or rank != 0
@@ -185,6 +206,13 @@ def _joined_id(run_id: str | None) -> str:
             "own. Give them one name: run_id=NAME."
         )
     return joined
+
+
+def _taken(run: Run) -> ValueError:
+    return ValueError(
+        f"run_id={run.path.name} exists already, in {run.path}. Choose another name, or "
+        f"continue that run with ckpt_path={run.path.name}."
+    )
 
 
 def _unwritable(run: Run, error: OSError) -> ValueError:

@@ -1,4 +1,4 @@
-"""What the jobs of a multirun came to: one table, as Markdown, as JSON and in the terminal."""
+"""The results of a multirun's jobs: one table, as Markdown, as JSON and in the terminal."""
 
 import json
 import shlex
@@ -18,11 +18,11 @@ from linear_transformers.runs.folder import shown
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a job came to.
+    """The result of a job.
 
     Attributes:
-        objective: What Hydra's sweepers minimise.
-        figures: What the table shows of it.
+        objective: The number that Hydra's sweepers minimise.
+        figures: The figures that the table shows.
     """
 
     objective: float | None
@@ -30,20 +30,20 @@ class Outcome:
 
 
 class Sweep:
-    """The jobs of one multirun so far. Its files are written anew after each job."""
+    """The jobs of one multirun so far. Its files are rewritten after each job."""
 
-    def __init__(self, folder: Path, program: str):
+    def __init__(self, folder: Path, call: str):
         self.folder = folder
-        self.program = program
+        self.call = call
         self.jobs: list[dict[str, Any]] = []
 
     def add(self, overrides: Sequence[str], outcome: Outcome | None, message: str) -> None:
-        """Take down one job.
+        """Add one job.
 
         Args:
             overrides: The job's part of the command line.
-            outcome: What it came to; None where it failed.
-            message: Why it failed.
+            outcome: The result; None if the job failed.
+            message: The reason of the failure.
         """
         job = {
             "job": len(self.jobs),
@@ -61,14 +61,14 @@ class Sweep:
                 partial.write_text(text + "\n")
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row a job: its number, what was swept, its figures, and how it ended."""
+        """Return a row for each job: its number, its swept choices, its figures, its status."""
         return [
             {"job": job["job"], **row, "status": job["status"]}
             for job, row in zip(self.jobs, table_of(self.jobs), strict=True)
         ]
 
     def report(self) -> None:
-        """Print the table, and the commands that run what failed once more."""
+        """Print the table, and the commands that rerun failed jobs."""
         rows = self.rows()
         table = Table(title=f"{len(rows)} jobs", title_justify="left", box=None, pad_edge=False)
         for name in rows[0]:
@@ -77,20 +77,20 @@ class Sweep:
         for row in rows:
             table.add_row(*("" if value is None else str(value) for value in row.values()))
         print()
-        # As wide as it is where nobody looks: a log can be scrolled, a cut figure cannot be read.
+        # Wide without a terminal: a log can be scrolled, but a truncated figure cannot be read.
         console = Console(highlight=False)
         wide = console if console.is_terminal else Console(highlight=False, width=200)
         wide.print(table)
         print(f"\ntable    {shown(self.folder)}/results.md, results.json")
         for job in self.jobs:
             if job["status"] == "failed":
-                again = shlex.join([self.program, *job["overrides"]])
                 print(f"job {job['job']} failed: {job['message']}", file=sys.stderr)
-                print(f"again    uv run {again}", file=sys.stderr)
+                again = shlex.join(job["overrides"])
+                print(f"again    {self.call} {again}", file=sys.stderr)
 
 
 def table_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of the jobs in a `results.json`: what was swept, and the figures of each."""
+    """Return the swept choices and the figures of each job in a `results.json`."""
     chosen = [_choices(job["overrides"]) for job in jobs]
     keys = dict.fromkeys(key for choices in chosen for key in choices)
     swept = [key for key in keys if len({choices.get(key) for choices in chosen}) > 1]

@@ -218,9 +218,16 @@ class Task(ABC):
             Where to look, in lines.
         """
 
-    def next_command(self, run: str, output: Output) -> str:
-        """Return what to type after training, or nothing."""
-        return ""
+    def next_call(self, output: Output) -> tuple[str, ...]:
+        """Return what to call after training: a program, and its words besides `ckpt`.
+
+        Args:
+            output: Where the report was put.
+
+        Returns:
+            The words; none where no program uses a model of this task.
+        """
+        return tuple(self.uses)[:1]
 
 
 @dataclass(frozen=True)

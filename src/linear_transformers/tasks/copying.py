@@ -52,7 +52,7 @@ class SampleCopies(Use):
 
 
 class Copying(SequenceTask):
-    """Words `w separator w padding`: the copy is all that counts, since the word is random.
+    """Copying, `w separator w padding`: only the copy is scored, since the word is random.
 
     The loss is in nats a copied symbol; accuracy is the share of copied symbols that are the
     most likely ones, each given the true ones before it.
@@ -109,9 +109,6 @@ class Copying(SequenceTask):
         print_words(rows[:NUM_SHOWN])
         report_costs(self, data.noun, output)
         return []
-
-    def next_command(self, run: str, output: Output) -> str:
-        return f"uv run sample.py ckpt={run}"
 
     def copies(self, data: Copies, number: int) -> tuple[list[Row], float]:
         """Copy test words in recurrent mode, each symbol given the model's own before it.

@@ -1,4 +1,4 @@
-"""What every task over sequences reports: the cost of both forms, and the size of the state."""
+"""The costs that sequence tasks report: time of both forms, and size of the state."""
 
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.sampling import RecomputedStepper, RecurrentStepper, step_milliseconds
@@ -10,12 +10,12 @@ STATE_LENGTHS = (64, 784, 3072)  # of digits, MNIST and CIFAR-10
 
 
 def report_costs(task: SequenceTask, noun: str, output: Output) -> None:
-    """Measure both forms and the state, show and print what was measured.
+    """Measure both forms and the state, then show and print the results.
 
     Args:
         task: The task.
-        noun: What its sequences are called.
-        output: Where to.
+        noun: The name of its sequences, in the plural.
+        output: The output of the report.
     """
     speed = _speed(task, noun)
     state = [
@@ -43,7 +43,7 @@ def report_costs(task: SequenceTask, noun: str, output: Output) -> None:
 
 
 def _speed(task: SequenceTask, noun: str) -> list[Row]:
-    """Return what the recurrent form saves: one step of it, against running `forward` again."""
+    """Return the cost of one recurrent step, and of running `forward` again."""
     length = task.shape.length
     if length < 4:
         return []

@@ -1,4 +1,4 @@
-"""What tasks share that predict each value of a sequence from those before it."""
+"""The base of tasks that predict each value of a sequence from those before it."""
 
 from collections.abc import Callable
 
@@ -15,12 +15,12 @@ Sequences = Integer[Tensor, "b t"]
 
 
 def count(x: Tensor) -> Integer[Tensor, ""]:
-    """Return the number of elements, where they are."""
+    """Return the number of elements, on their device."""
     return torch.tensor(x.numel(), device=x.device)
 
 
 class SequenceTask(Task):
-    """Predict each value of a sequence from those before it.
+    """Prediction of each value of a sequence from those before it.
 
     Args:
         shape: The shape of the sequences.
@@ -44,8 +44,8 @@ class SequenceTask(Task):
         stack = model(max_length=shape.length)
         if not isinstance(stack, Transformer):
             raise ValueError(
-                f"{type(stack).__name__} is no causal stack of layers, which drawing values one "
-                "after the other needs. Choose another model, or speech data: data=espeak."
+                f"{type(stack).__name__} is no causal stack of layers, and cannot draw values one "
+                "by one. Choose another model, or speech data: data=espeak."
             )
         whole = AutoregressiveTransformer(
             stack,

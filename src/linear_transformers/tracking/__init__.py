@@ -1,4 +1,4 @@
-"""Where a run can be watched: Weights & Biases, TensorBoard, MLflow, and its own record."""
+"""Trackers of a run: Weights & Biases, TensorBoard, MLflow, and its own record."""
 
 from linear_transformers.tracking.base import (
     Description,

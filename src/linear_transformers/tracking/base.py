@@ -1,4 +1,4 @@
-"""What every tracker can be told."""
+"""The interface of all trackers."""
 
 import json
 from abc import abstractmethod
@@ -17,16 +17,16 @@ from linear_transformers.tasks.base import Figure, Row
 
 @dataclass(frozen=True)
 class Description:
-    """What a tracker is to show, whichever it is.
+    """The description of a job, for any tracker.
 
     Attributes:
         folder: The job's own folder. A tracker puts its files there, in a folder of its own.
-        runs: The folder of all runs, for what they share.
-        name: Of the run.
+        runs: The folder of all runs, for files that they share.
+        name: The name of the run.
         job_type: `train` or `sample`.
-        group: What belongs together: a sweep, or a run and what was sampled from it.
-        tags: The user's words.
-        figures: What runs are compared by.
+        group: The name of a sweep, or of a run, shared by what was sampled from it.
+        tags: The user's tags.
+        figures: The figures that runs are compared by.
         config: The full configuration as plain data, and the commit it ran at.
     """
 
@@ -41,52 +41,52 @@ class Description:
 
 
 class Tracker(Logger):
-    """One of Lightning's loggers that can also be told of pictures, tables and checkpoints.
+    """A Lightning logger that also takes pictures, recordings, tables and checkpoints.
 
-    Built in every process of a run; started, and told anything, in the first one only. A tracker
-    that has no place for pictures or tables leaves those methods as they are: the run's
-    `samples/` and `metrics.jsonl` hold them in any case.
+    Built in every process of a run, but started and used in the first one only. A tracker need
+    not override the methods for pictures and tables: the run's `samples/` and `metrics.jsonl`
+    hold them in any case.
     """
 
     description: Description
 
     @abstractmethod
     def start(self) -> str:
-        """Open the run there, or the one it continues. Returns one line: where to look.
+        """Open or continue the tracker's run, and return one line on where to watch it.
 
         Raises:
-            ValueError: It cannot be opened, and the configuration insists on it.
+            ValueError: The run cannot be opened, and the configuration requires it.
         """
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         """Show a PNG or GIF file."""
 
     def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
-        """Let a recording be heard."""
+        """Show a recording."""
 
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
-        """Show rows of one shape."""
+        """Show rows that have the same keys."""
 
     def log_checkpoints(self, best: Path, last: Path) -> None:
-        """Keep the checkpoints, where the configuration asks for it."""
+        """Upload the checkpoints, if the configuration asks for it."""
 
     def finish(self, *, failed: bool) -> None:
-        """Close the run there; the next job of this process may open one of its own."""
+        """Close the tracker's run, so that the next job of this process may open another."""
 
 
 def trackers_of(trainer: Trainer) -> list[Tracker]:
-    """Return a trainer's loggers, which are all ours."""
+    """Return the trackers among a trainer's loggers."""
     return [logger for logger in trainer.loggers if isinstance(logger, Tracker)]
 
 
 def trackers_for(
     logger: Mapping[str, Callable[..., Tracker]], description: Description
 ) -> list[Tracker]:
-    """Return where a job can be watched. Only the first process of a run starts them.
+    """Return the trackers of a job. Only the first process of a run starts them.
 
     Args:
-        logger: The trackers that the configuration chose, by name.
-        description: What they are to show.
+        logger: The factories of the chosen trackers, by name.
+        description: The description of the job.
 
     Raises:
         ValueError: A tracker refuses its options, or its package is not installed.
@@ -105,7 +105,7 @@ def trackers_for(
 
 @contextmanager
 def started(trackers: Sequence[Tracker]) -> Iterator[list[str]]:
-    """Trackers for as long as the body runs; finished however it ends. Gives their lines."""
+    """Start trackers, yield their lines, and finish them however the body ends."""
     open_now: list[Tracker] = []
     failed = True
     try:
@@ -121,7 +121,7 @@ def started(trackers: Sequence[Tracker]) -> Iterator[list[str]]:
 
 
 class KeptId:
-    """The id that a tracker knows a job by: made once, kept in the job's folder."""
+    """A tracker's id of a job, kept in the job's folder so that a resumed job reuses it."""
 
     def __init__(self, folder: Path, tracker: str):
         self.path = folder / "trackers.json"

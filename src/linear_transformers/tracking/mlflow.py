@@ -1,4 +1,4 @@
-"""MLflow: one database for all runs, beside them."""
+"""MLflow: one database for all runs."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,17 +7,18 @@ from lightning.pytorch.loggers import MLFlowLogger
 from PIL import Image
 
 from linear_transformers.pictures.tables import markdown
+from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
 
 
 class MLflowTracker(MLFlowLogger, Tracker):
-    """runs/mlflow.db and runs/mlflow/, or a server.
+    """MLflow's run, in runs/mlflow.db and runs/mlflow/, or on a server.
 
     Args:
-        description: What to show.
+        description: The description of the job.
         experiment: The name of MLflow's experiment.
-        uri: Of a tracking server; None is the database beside the runs.
+        uri: The address of a tracking server; None is the database beside the runs.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class MLflowTracker(MLFlowLogger, Tracker):
             self.kept.keep(str(self.run_id))
             self.log_hyperparams(self.description.config)
         where = self.uri or f"sqlite:///{shown(self.database)}"
-        return f"watch    uv run mlflow ui --backend-store-uri {where}"
+        return f"watch    {call_of_tool('mlflow ui')} --backend-store-uri {where}"
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         if path.suffix == ".png":

@@ -13,7 +13,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from linear_transformers.tasks.base import Figure, Row
 from linear_transformers.tracking.base import Tracker
 
-FIGURES = "figures"  # what a run is judged by, and which end of each is good: its first row
+FIGURES = "figures"  # the key of the first row: a run's figures, and whether min or max is best
 
 
 class Record(Tracker):
@@ -41,18 +41,18 @@ class Record(Tracker):
             file.write(json.dumps(row) + "\n")
 
     def begin(self, figures: Sequence[Figure]) -> None:
-        """Write what the run is judged by."""
+        """Write the figures that the run is judged by."""
         self.log_metrics({FIGURES: {figure.name: figure.best for figure in figures}}, step=0)
 
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
         self.log_metrics({name: list(rows)}, step)
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
-        """config.yaml has them."""
+        """Do nothing: config.yaml has them."""
 
 
 def summary(path: Path) -> dict[str, Any]:
-    """Return the numbers that stand for a whole run, out of its record: those that it has."""
+    """Return the figures that summarise a run, as far as its record has them."""
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
     def every(name: str) -> list[Any]:

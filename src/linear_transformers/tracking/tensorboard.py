@@ -9,12 +9,13 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 
 from linear_transformers.pictures.tables import markdown
+from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, Row, Tracker
 
 
 class TensorBoardTracker(TensorBoardLogger, Tracker):  # pyright: ignore
-    """runs/<run_id>/tensorboard/; a continued run appends an event file."""
+    """Event files in runs/<run_id>/tensorboard/; a continued run adds one."""
 
     def __init__(self, description: Description):
         super().__init__(
@@ -24,7 +25,7 @@ class TensorBoardTracker(TensorBoardLogger, Tracker):  # pyright: ignore
 
     def start(self) -> str:
         self.log_hyperparams(self.description.config)
-        return f"watch    uv run tensorboard --logdir {shown(self.description.runs)}"
+        return f"watch    {call_of_tool('tensorboard')} --logdir {shown(self.description.runs)}"
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         if path.suffix == ".png":  # TensorBoard takes no GIF

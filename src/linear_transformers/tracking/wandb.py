@@ -1,4 +1,4 @@
-"""Weights & Biases: online where that is possible, else offline, without ever holding up a run."""
+"""Weights & Biases: online if possible, else offline, without blocking a run."""
 
 import shutil
 from argparse import Namespace
@@ -10,6 +10,7 @@ from uuid import uuid4
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.config.messages import first_line
+from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
 
@@ -19,18 +20,18 @@ DISABLED = "WANDB_MODE=disabled"
 
 
 class WandbTracker(Tracker):
-    """One W&B run for each run of ours, of an id that the run's folder keeps.
+    """A W&B run for each run, with an id that the run's folder keeps.
 
     Args:
-        description: What to show.
-        project: W&B's project; None is that of WANDB_PROJECT, else `linear-transformers`.
+        description: The description of the job.
+        project: The W&B project; None is WANDB_PROJECT, or else `linear-transformers`.
         entity: The user or team; None is W&B's default.
-        mode: `auto` is online where there are a key and a server, else offline; it asks
-            nothing. `online` insists, `offline` does not try. WANDB_MODE, if set, rules `auto`.
-        log_model: Whether checkpoints are kept as artifacts, `best` and `latest`.
-        init_timeout: Seconds to wait for the server before going on offline.
-        finish_timeout: Seconds to wait at the end for what is not uploaded yet. It stays in
-            the run's folder, and `wandb sync` uploads it later.
+        mode: `auto` is online if there are a key and a server, else offline, and never prompts;
+            WANDB_MODE overrides it. `online` fails otherwise, `offline` does not try.
+        log_model: Whether to upload checkpoints as artifacts, `best` and `latest`.
+        init_timeout: The seconds to wait for the server before continuing offline.
+        finish_timeout: The seconds to wait at the end for uploads. What is left stays in the
+            run's folder, for `wandb sync`.
 
     Raises:
         ValueError: An unknown mode.
@@ -75,14 +76,14 @@ class WandbTracker(Tracker):
         if obstacle and self.mode == "online":
             raise ValueError(
                 f"logger.wandb.mode=online was asked for, but W&B cannot be used: {obstacle}. "
-                "Mend that (`uv run wandb login`), or use logger.wandb.mode=offline."
+                f"Fix that (`{call_of_tool('wandb login')}`), or use logger.wandb.mode=offline."
             )
         if obstacle:
             off = obstacle == DISABLED
             self.run = self._init("disabled" if off else "offline")
         self.run.define_metric(STEP)
         self.run.define_metric("*", step_metric=STEP)
-        for figure in self.description.figures:  # the best of what rises and falls
+        for figure in self.description.figures:  # the summary is the best value
             self.run.define_metric(f"val/{figure.name}", step_metric=STEP, summary=figure.best)
         return self._where(obstacle)
 
@@ -91,7 +92,7 @@ class WandbTracker(Tracker):
         self.run.log(metrics if step is None else {**metrics, STEP: step})
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
-        """The run was opened with its configuration."""
+        """Do nothing: the run was opened with its configuration."""
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         import wandb
@@ -131,7 +132,7 @@ class WandbTracker(Tracker):
             self.run = None
 
     def _obstacle(self) -> str:
-        """Why the run cannot be online, as far as can be known without trying; else empty."""
+        """Return why the run cannot be online, before trying, or an empty string."""
         import wandb
 
         # Its many lines would drown ours; `_where` says what matters.
@@ -141,13 +142,13 @@ class WandbTracker(Tracker):
         if self.mode == "auto" and settings.mode in ("offline", "disabled"):
             return f"WANDB_MODE={settings.mode}"
         try:
-            found = wandb.login(prompt=False, verify=False)  # `init` finds out, in time
+            found = wandb.login(prompt=False, verify=False)  # `init` verifies it, within a timeout
         except wandb.Error as error:
             return first_line(error)
         return "" if found else "no API key"
 
     def _go_online(self) -> str:
-        """Open the run on the server. Returns the reason if that fails."""
+        """Open the run on the server; return why that failed, or an empty string."""
         import wandb
 
         folder = self.description.folder / "wandb"
@@ -155,7 +156,7 @@ class WandbTracker(Tracker):
         try:
             self.run = self._init("online")
         except (wandb.Error, TimeoutError) as error:
-            wandb.teardown(exit_code=0)  # or its service would go on holding the run's id
+            wandb.teardown(exit_code=0)  # or its service would keep holding the run's id
             for path in set(folder.glob(f"run-*-{self.version}")) - before:
                 shutil.rmtree(path)  # an attempt that never became a run
             late = any(words in str(error).lower() for words in ("timed out", "deadline"))
@@ -190,6 +191,6 @@ class WandbTracker(Tracker):
             return f"watch    W&B is off: {obstacle}"
         folder = shown(self.description.folder / "wandb")
         return (
-            f"watch    uv run wandb leet {folder}   (W&B is offline: {obstacle}; "
-            f"upload with: uv run wandb sync {folder}/offline-run-*)"
+            f"watch    {call_of_tool('wandb leet')} {folder}   (W&B is offline: {obstacle}; "
+            f"upload with: {call_of_tool('wandb sync')} {folder}/offline-run-*)"
         )

@@ -145,9 +145,6 @@ class Addition(Task):
         output.table("samples/errors", [{"error": evaluation.figures["error"]}])
         return []
 
-    def next_command(self, run: str, output: Output) -> str:
-        return f"uv run sample.py ckpt={run}"
-
     def _errors(self, batch: Any) -> Tensor:
         (numbers,) = batch
         return self.model(numbers).squeeze(-1) - numbers.sum(-1)

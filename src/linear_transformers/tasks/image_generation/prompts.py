@@ -1,4 +1,4 @@
-"""Images as prompts: sequences of values, some of them given by a mask; and grids of what came."""
+"""Images as prompts, partly given by a mask; and grids of their completions."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def prompts_of(images: Images, mask: Mask, n: int = 1) -> Prompts:
 
 
 def images_and_mask(prompts: Prompts, shape: ImageShape) -> tuple[Images, Mask]:
-    """Return what prompts were made of."""
+    """Return the images and the mask of prompts."""
     mask = shape.to_images(prompts.known)[0, :, :, 0].astype(bool)
     return shape.to_images(prompts.values), mask
 
@@ -35,7 +35,7 @@ def draw_grid(
     seed: int,
     path: Path,
 ) -> None:
-    """Complete some images all at once, and write a grid of what was given and made."""
+    """Complete prompts in one batch, and write a grid of given and completed images."""
     parts = complete_in_batches(
         stepper_of(model), distribution, prompts, batch=prompts.count, seed=seed
     )

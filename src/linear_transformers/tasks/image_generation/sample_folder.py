@@ -1,4 +1,4 @@
-"""The folder of one sampling job: its images, and samples.json, which says what made them."""
+"""The folder of one sampling job: its images, and their record, samples.json."""
 
 import json
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ RATES = ("images_per_second", "milliseconds_per_step", "seconds_to_an_image")
 
 @dataclass
 class SampleRecord:
-    """What made some images, and what they cost; `samples.json` is this as one flat object.
+    """The settings and costs of sampled images; `samples.json` is this as one flat object.
 
     Attributes:
         settings: What the images depend on: a job that is continued must agree in all of it.
@@ -27,13 +27,13 @@ class SampleRecord:
         config: The configuration of the run that trained it.
         attention: The model's attention.
         device: The device.
-        stepper: What ran the model.
+        stepper: The description of the stepper.
         batch: The largest number of images side by side.
-        steps_each: The number of steps that an image takes.
+        steps_each: The number of steps per image.
         step_against_forward: The largest difference of the two forms, where it was asked for.
         images: A row for each finished image.
-        seconds: The time that they took.
-        steps: The steps that were made.
+        seconds: The time that they took, in seconds.
+        steps: The number of steps so far.
     """
 
     settings: dict[str, Any]
@@ -59,8 +59,7 @@ class SampleRecord:
 
     @property
     def figures(self) -> dict[str, float]:
-        """The rates, as far as there are any: images a second, milliseconds a step, seconds to
-        an image."""
+        """The rates so far: images per second, milliseconds per step, seconds per image."""
         found = {}
         if self.seconds:
             found[RATES[0]] = round(len(self.images) / self.seconds, 4)
@@ -77,7 +76,7 @@ class SampleRecord:
 
 
 class SampleFolder:
-    """Images as they are finished. Whatever `samples.json` lists is there, and whole.
+    """The finished images of a job. Every image that `samples.json` lists is whole.
 
     Attributes:
         path: The folder.
@@ -102,17 +101,16 @@ class SampleFolder:
         """Return a folder for this job alone, or the one of the job that it continues.
 
         Args:
-            out: The folder asked for; None is a new one, or the last, of this label in the
-                `samples/` of the run.
+            out: The folder; None is a new one in the run's `samples/`, or the last of this
+                label to resume.
             run: The folder of the run that is sampled from.
-            label: The name of a folder that nobody named.
+            label: The name of the folder if `out` is None.
             settings: What the images depend on.
-            overwrite: Whether an earlier job's images in `out` may go.
+            overwrite: Whether to remove an earlier job's images in `out`.
             resume: Whether to finish an earlier job.
 
         Raises:
-            ValueError: The folder is taken, or cannot be made; or the job to continue is not
-                there, or was another one.
+            ValueError: The folder is taken or cannot be made, or holds no such job to resume.
         """
         samples = run / "samples"
         if resume:
@@ -166,7 +164,7 @@ class SampleFolder:
 
     @property
     def done(self) -> set[int]:
-        """The numbers of the images that are there."""
+        """The numbers of the finished images."""
         return {image["number"] for image in self.record.images}
 
     def add(self, rows: Sequence[dict[str, Any]], pixels: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What sample.py does with a model of images: complete some, or generate new ones."""
+"""Sampling from a model of images, for sample.py: complete images, or generate new ones."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -74,7 +74,7 @@ class SampleImages(Use):
     gif: bool
 
     def run(self, trained: Trained, watch: Watch) -> Outcome:
-        """Make images, and write each as it is finished."""
+        """Sample images, and write each batch as it is finished."""
         self._refuse_contradictions()
         task = trained.task
         stepper = stepper_of(task.model, name=self.stepper, precision=self.precision)
@@ -96,7 +96,7 @@ class SampleImages(Use):
         record = folder.record
         with watch(folder.path) as output:
             if self.check:
-                record.step_against_forward = self._proved(trained, stepper)
+                record.step_against_forward = self._step_difference(trained, stepper)
             record.checkpoint, record.config = str(trained.path), trained.config
             record.attention = type(task.model.stack.attention).__name__
             record.device, record.stepper = str(task.model.device), stepper.description
@@ -121,11 +121,11 @@ class SampleImages(Use):
             for name in ("rows", "image", "index"):
                 if (value := getattr(self, name)) is not None:
                     raise ValueError(
-                        f"{name}={value} was given with mode=generate, which is given nothing."
+                        f"{name}={value} was given with mode=generate, which has no prompt."
                     )
 
     def _sampler(self, distribution: ValueDistribution) -> Sampler:
-        """Return how a value is drawn from the model's output."""
+        """Return the function that draws a value from the model's output."""
         options: dict[str, Any] = {"temperature": self.temperature}
         for name in ("top_k", "top_p"):
             if (value := getattr(self, name)) is None:
@@ -139,7 +139,7 @@ class SampleImages(Use):
         return partial(distribution.sample, **options)
 
     def _prompts(self, trained: Trained) -> tuple[Prompts, list[Any]]:
-        """Return what is given, and where it is from: the test images' indices, or a file."""
+        """Return the prompts, and their origins: the test images' indices, or a file."""
         shape = trained.task.shape
         if self.mode == "generate":
             return Prompts.nothing(shape.length, self.n), []
@@ -174,8 +174,8 @@ class SampleImages(Use):
             )
         return source.splits.test
 
-    def _proved(self, trained: Trained, stepper: Stepper) -> float:
-        """Compare the stepper with `forward` on this checkpoint before anything is made with it."""
+    def _step_difference(self, trained: Trained, stepper: Stepper) -> float:
+        """Return the largest difference of the stepper from `forward`, and refuse a large one."""
         images = self._test_images(trained)[:CHECKED_IMAGES]
         values = to_sequences(images).long().to(trained.task.model.device)
         difference = largest_step_difference(stepper, values)
@@ -213,7 +213,7 @@ class SampleImages(Use):
     def _keep(
         self, part: Completed, trained: Trained, prompts: Prompts, folder: SampleFolder
     ) -> None:
-        """Write finished images with what they cost, and what the model thinks of them."""
+        """Write finished images with their cost and their bits per dimension."""
         task = trained.task
         whole, drawn = bits_per_dim(task.model, task.distribution, part.values, prompts.known)
         rows = []
@@ -232,7 +232,7 @@ class SampleImages(Use):
     def _show(
         self, trained: Trained, prompts: Prompts, folder: SampleFolder, output: Output
     ) -> None:
-        """Make the grid and the animation, and show the watchers everything."""
+        """Write the grid and the animation, and show everything to the trackers."""
         shape = trained.task.shape
         images, mask = images_and_mask(prompts, shape)
         originals = to_rgb(images, shape) if self.mode == "complete" else None
@@ -268,7 +268,7 @@ def _report(folder: SampleFolder) -> None:
 
 
 def _spread(available: int, count: int) -> list[int]:
-    """Return so many indices, evenly spread: neighbours in a file are often alike."""
+    """Return evenly spaced indices: neighbours in a file are often alike."""
     if count > available:
         raise ValueError(f"images={count} was asked for; there are {available} test images.")
     return np.linspace(0, available - 1, count).round().astype(int).tolist()

@@ -19,7 +19,7 @@ from linear_transformers.tasks.image_generation.prompts import draw_grid, prompt
 from linear_transformers.tasks.image_generation.sampling import SampleImages
 from linear_transformers.tasks.sequences import Sequences, SequenceTask, count
 
-NUM_COMPLETED = 8  # test images, when a run is finished
+NUM_COMPLETED = 8  # test images in a finished run's grid
 
 
 class ImageGeneration(SequenceTask):
@@ -79,9 +79,6 @@ class ImageGeneration(SequenceTask):
         draw_grid(self.model, self.distribution, prompts, self.shape, seed=seed, path=grid)
         output.picture(name, grid)
         return grid
-
-    def next_command(self, run: str, output: Output) -> str:
-        return f"uv run sample.py ckpt={run}"
 
     def _nats(self, batch: Sequences) -> Float[Tensor, "b t"]:
         parameters, values = self.predict(batch)

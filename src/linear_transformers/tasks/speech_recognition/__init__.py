@@ -1,4 +1,4 @@
-"""Speech recognition by CTC: what is trained, reported, transcribed and heard as it comes."""
+"""Speech recognition by CTC: training, reports, transcription and streaming."""
 
 from linear_transformers.tasks.speech_recognition.task import SpeechRecognition
 

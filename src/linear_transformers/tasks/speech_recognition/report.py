@@ -1,4 +1,4 @@
-"""What a finished run of a speech recogniser shows: its errors, and what it heard."""
+"""The report of a finished speech run: its error rates, and examples."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,7 @@ RATES = ("substitutions", "deletions", "insertions")
 
 
 class Example(NamedTuple):
-    """A test utterance: what is in the corpus, what was heard, and its files."""
+    """A test utterance: its reference, its hypothesis, and its files."""
 
     said: str
     heard: str
@@ -62,7 +62,7 @@ def report(
 
 @torch.inference_mode()
 def _examples(model: SpeechEncoder, data: SpeechSource, output: Output) -> list[Example]:
-    """Test utterances at equal distances: each as a WAV, and a picture of what is heard where."""
+    """Return evenly spaced test utterances, each with a WAV and a picture of its alignment."""
     utterances, shape = data.utterances("test"), data.shape
     chosen = np.linspace(
         0, len(utterances) - 1, min(NUM_SHOWN, len(utterances)), dtype=int
@@ -71,8 +71,8 @@ def _examples(model: SpeechEncoder, data: SpeechSource, output: Output) -> list[
     for i in chosen:
         features = data.features("test").get(i).astype(np.float32)
         lengths = torch.tensor([len(features)], device=model.device)
-        heard_of = torch.from_numpy(features)[None].to(model.device, model.head.weight.dtype)
-        scores, sizes = model(heard_of, lengths)
+        batch = torch.from_numpy(features)[None].to(model.device, model.head.weight.dtype)
+        scores, sizes = model(batch, lengths)
         (heard,), said = greedy(scores, sizes), shape.encode(utterances[i].units)
         rows = [
             (name, until_the_next(align(scores[0], labels), len(scores[0])))

@@ -1,4 +1,4 @@
-"""A recogniser that hears a recording piece by piece, in constant memory."""
+"""Streaming recognition: a recording piece by piece, in constant memory."""
 
 import io
 import math
@@ -19,19 +19,19 @@ from linear_transformers.data.speech.audio import UNKNOWN_SIZES, checked, conver
 from linear_transformers.data.speech.features import num_frames, shift_samples
 from linear_transformers.models import SpeechEncoder
 
-PACKED = (b"fLaC", b"OggS")  # how files begin that are no plain samples
+PACKED = (b"fLaC", b"OggS")  # the first bytes of compressed files
 FILTER_WIDTH = 6  # of torchaudio's resampling, in zero crossings
 
 
 class Listener:
-    """Labels as they are heard: those that the whole recording gives, greedily decoded.
+    """A streaming recogniser, whose labels are the greedy ones of the whole recording.
 
     Args:
         model: A causal model, in `eval()` mode.
         shape: The shape of its recordings.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The model is not causal.
     """
 
     def __init__(self, model: SpeechEncoder, shape: SpeechShape):
@@ -42,10 +42,10 @@ class Listener:
         self.last = 0
 
     def hear(self, waveform: Waveform, *, last: bool = False) -> list[int]:
-        """The labels that further samples complete.
+        """Return the labels that further samples complete.
 
         Args:
-            waveform: At the model's rate.
+            waveform: The samples, at the model's rate.
             last: Whether the recording ends here.
         """
         scores = self.scores(waveform, last=last)
@@ -56,7 +56,7 @@ class Listener:
 
     @torch.inference_mode()
     def scores(self, waveform: Waveform, *, last: bool = False) -> Tensor:
-        """The scores [t, p] that further samples complete."""
+        """Return the scores [t, p] that further samples complete."""
         self.samples = torch.cat([self.samples, waveform])
         rate = self.shape.sample_rate
         features = log_mel(self.samples, sample_rate=rate, num_mels=self.shape.num_mels)
@@ -67,11 +67,11 @@ class Listener:
 
 
 class Resampler:
-    """Another rate, piece by piece, with the samples that the whole recording gives.
+    """A streaming resampler, whose samples are those of the whole recording resampled.
 
     Args:
-        rate: Hz of what comes.
-        wanted: Hz of what is given.
+        rate: The rate of the input, in Hz.
+        wanted: The rate of the output, in Hz.
     """
 
     def __init__(self, rate: int, wanted: int):
@@ -102,15 +102,15 @@ class Resampler:
 
 
 def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.ndarray, int]]:
-    """A recording as it arrives: samples [n, channels], and their rate.
+    """Yield a recording as it arrives: samples [n, channels], and their rate.
 
     Args:
-        audio: A file, or `-` for standard input.
-        seconds: Of a piece.
-        sample_rate: Of standard input that has no header.
+        audio: The path of a file, or `-` for standard input.
+        seconds: The duration of a piece.
+        sample_rate: The rate of standard input without a header, in Hz.
 
     Raises:
-        ValueError: There is no such recording, it is none, or it is not whole.
+        ValueError: The recording is missing, not audio, or truncated.
     """
     if audio == "-":
         yield from _from_pipe(sys.stdin.buffer, seconds, sample_rate)  # pyright: ignore
@@ -128,10 +128,10 @@ def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.nd
 
 
 def from_standard_input(sample_rate: int) -> Waveform:
-    """All of standard input: a WAV, FLAC or Ogg, or bare 16-bit samples at the rate.
+    """Read all of standard input: a WAV, FLAC or Ogg, or bare 16-bit samples at the rate.
 
     Raises:
-        ValueError: There is none, or it is damaged.
+        ValueError: There are no samples, or they cannot be read.
     """
     data = sys.stdin.buffer.read()
     if not data.startswith((b"RIFF", *PACKED)):
@@ -152,19 +152,19 @@ def from_standard_input(sample_rate: int) -> Waveform:
 def _from_pipe(
     pipe: io.BufferedIOBase, seconds: float, sample_rate: int
 ) -> Iterator[tuple[np.ndarray, int]]:
-    """16-bit samples out of a pipe: a WAV's, or bare ones."""
+    """Yield the 16-bit samples of a pipe: a WAV's, or bare ones."""
     rest = pipe.read(4)
     channels, rate, left = 1, sample_rate, math.inf
     if rest.startswith(PACKED):
         raise ValueError(
-            "Standard input is packed audio, which cannot be heard as it comes. Unpack it: "
+            "Standard input is packed audio, which cannot be streamed. Decode it: "
             "sox - -b 16 -e signed -t wav -."
         )
     if rest == b"RIFF":
         (channels, rate, left), rest = _wav_header(pipe), b""
     width = 2 * channels
     size = width * max(1, round(seconds * rate))
-    # read1 gives what is there: nothing waits for a piece to be full.
+    # read1 returns what has arrived, without waiting for a full piece.
     while left > 0 and (arrived := pipe.read1(min(size, left))):  # pyright: ignore
         left -= len(arrived)
         rest += arrived
@@ -177,7 +177,7 @@ def _from_pipe(
 
 
 def _wav_header(pipe: io.BufferedIOBase) -> tuple[int, int, int | float]:
-    """Channels, rate, and how many bytes of samples follow: infinite where nobody knows yet."""
+    """Return channels, rate, and the number of bytes that follow: infinite if unknown."""
     pipe.read(8)
     channels = rate = bits = kind = 0
     while len(header := pipe.read(8)) == 8:

@@ -1,4 +1,4 @@
-"""Phones of spoken utterances, by CTC: Katharopoulos et al. (2020), section 4.3."""
+"""Speech recognition by CTC: Katharopoulos et al. (2020), section 4.3."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -25,13 +25,13 @@ from linear_transformers.tasks.speech_recognition.transcribing import Transcribe
 
 
 class SpeechRecognition(Task):
-    """Train by CTC, judge by the error rate of the most likely paths.
+    """Training by CTC, judged by the error rate of the most likely paths.
 
-    The rate is of edits over the references' phones or characters, both summed over the corpus,
-    in percent; the loss is in nats for each of them.
+    The rate is the number of edits over that of phones or characters in the references, both
+    summed over the corpus, in percent. The loss is in nats per phone or character.
 
     Args:
-        shape: The shape of the recordings, and what labels mean.
+        shape: The shape of the recordings and labels.
         model: Makes the stack of layers of the encoder.
         encoder: Makes the model from the stack, the number of mel bands and of labels.
     """
@@ -79,7 +79,7 @@ class SpeechRecognition(Task):
             row[:size] for row, size in zip(batch.labels.tolist(), sizes.tolist(), strict=True)
         ]
         confused = confusions(references, greedy(scores, lengths), len(self.shape.labels))
-        # What has too few frames for its labels has errors, but no loss.
+        # An utterance with too few outputs for its labels has errors, but no loss.
         spelt = spellable(lengths, batch.labels, sizes)
         return {
             "confusions": confused.to(nats.device),
@@ -105,8 +105,8 @@ class SpeechRecognition(Task):
     def report(self, data: SpeechSource, evaluation: Evaluation, output: Output) -> list[str]:
         return report(self.model, data, evaluation, output)
 
-    def next_command(self, run: str, output: Output) -> str:
-        return f"uv run transcribe.py ckpt={run} audio={shown(output.folder)}"
+    def next_call(self, output: Output) -> tuple[str, ...]:
+        return "transcribe", f"audio={shown(output.folder)}"
 
     def _nats(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the nats of each utterance; and the scores with their lengths."""

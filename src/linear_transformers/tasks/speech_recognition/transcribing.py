@@ -1,4 +1,4 @@
-"""What transcribe.py does: recordings in, phones out."""
+"""Transcription of recordings, for transcribe.py."""
 
 import json
 import sys
@@ -34,7 +34,7 @@ MANIFEST = ".jsonl"
 
 
 class Window(NamedTuple):
-    """Frames `start` to `end` of a recording, of whose scores `kept` count."""
+    """Frames `start` to `end` of a recording, of whose scores `kept` are used."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class Window(NamedTuple):
 
 
 class Heard(NamedTuple):
-    """A recording that was read: what to call it, its length in seconds, its features."""
+    """A recording that was read: its name, its duration in seconds, its features [t, f]."""
 
     name: str
     seconds: float
@@ -51,7 +51,7 @@ class Heard(NamedTuple):
 
 @dataclass(kw_only=True)
 class Transcribe(Use):
-    """Write down what recordings say. See conf/transcribe.yaml for the options."""
+    """Transcribe recordings. See conf/transcribe.yaml for the options."""
 
     audio: str
     format: Literal["phones", "ctm", "json"]
@@ -68,7 +68,7 @@ class Transcribe(Use):
     piece: Annotated[float, Field(gt=0)]
 
     def run(self, trained: Trained, watch: Watch) -> Outcome:
-        """Write down what recordings say, in the order of their names."""
+        """Transcribe recordings in the order of their names."""
         self.check()
         transcribe = _stream if self.stream else _transcribe
         return transcribe(self, trained.task.model, trained.task.shape)
@@ -77,11 +77,11 @@ class Transcribe(Use):
         """Refuse options that contradict each other.
 
         Raises:
-            ValueError: Some do.
+            ValueError: There is a contradiction.
         """
         if self.stream and (self.format != "phones" or self.beam is not None or self.out):
             raise ValueError(
-                "stream=true prints the most likely phones as they come: it has no beam, no "
+                "stream=true prints the most likely phones as audio arrives: it has no beam, no "
                 "other format and no out=FILE."
             )
         if self.lm is not None and self.beam is None:
@@ -93,8 +93,8 @@ class Transcribe(Use):
 
 def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
     language_model = _language_model(job, shape)
-    said = _said(job, shape)
-    recordings, counts = list(said), []
+    references = _references(job, shape)
+    recordings, counts = list(references), []
     start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(job.out) as out:
         for group in _groups(_with_bar(recordings), shape, job.batch, faults):
@@ -104,7 +104,7 @@ def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Ou
                 for line in _written(job, heard, labels, scores, shape, model.subsampling):
                     print(line, file=out, flush=True)
                 seconds += heard.seconds
-                if (reference := said[heard.name]) is not None:
+                if (reference := references[heard.name]) is not None:
                     counts.append(confusions([reference], [labels], len(shape.labels)))
     if len(faults) == len(recordings) == 1:
         raise ValueError(faults[0])
@@ -124,8 +124,8 @@ def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Ou
     return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
 
 
-def _said(job: Transcribe, shape: SpeechShape) -> dict[str, list[int] | None]:
-    """The recordings, and what is said in them where the audio is a manifest."""
+def _references(job: Transcribe, shape: SpeechShape) -> dict[str, list[int] | None]:
+    """Return the recordings with their reference labels, which only a manifest has."""
     path = Path(job.audio)
     if path.suffix == MANIFEST:
         return {str(u.audio): shape.encode(u.units) for u in _manifest(path, shape, "audio")}
@@ -143,7 +143,7 @@ def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance
 def _groups(
     recordings: Iterable[str], shape: SpeechShape, batch: int, faults: list[str]
 ) -> Iterator[list[Heard]]:
-    """Recordings, so many at a time. What cannot be read is added to `faults`."""
+    """Yield recordings in groups of `batch`, and add what is wrong with others to `faults`."""
     group: list[Heard] = []
     for recording in recordings:
         try:
@@ -170,11 +170,10 @@ def _read(recording: str, shape: SpeechShape) -> Heard:
 
 @torch.inference_mode()
 def scores_of(model: SpeechEncoder, features: Sequence[Tensor], job: Transcribe) -> list[Tensor]:
-    """Scores [t, p] of recordings of any length.
+    """Return the scores [t, p] of recordings of any length.
 
-    A causal model hears a long one through. One that sees everything sees windows, as long as the
-    longest utterance it was trained on if nothing else is asked for; of two that overlap each
-    gives its half of what they share.
+    A causal model streams a long recording. A bidirectional one reads windows, by default as long
+    as the longest training utterance, and each window gives its half of an overlap.
     """
     seconds = job.window or int(model.longest) * SHIFT_MS / 1000
     shared = min(2.0, seconds / 4) if job.overlap is None else job.overlap
@@ -183,7 +182,7 @@ def scores_of(model: SpeechEncoder, features: Sequence[Tensor], job: Transcribe)
     windows: list[tuple[int, Window]] = []
     for i, frames in enumerate(features):
         if model.stack.causal and len(frames) > longest:
-            parts[i].append(_heard_through(model, frames))
+            parts[i].append(_streamed_scores(model, frames))
             continue
         found = windows_of(len(frames), seconds, shared, model.subsampling)
         windows += [(i, window) for window in found]
@@ -200,7 +199,7 @@ def scores_of(model: SpeechEncoder, features: Sequence[Tensor], job: Transcribe)
 
 
 def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int) -> list[Window]:
-    """Windows that cover a recording; what is kept of their scores is the scores of all of it."""
+    """Return windows over a recording, whose kept scores cover it exactly once."""
     grid = 1000 / SHIFT_MS / subsampling  # outputs a second: windows begin where outputs do
     size = max(2, round(seconds * grid))
     shared = min(round(overlap * grid), size - 1)
@@ -219,7 +218,7 @@ def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int
     ]
 
 
-def _heard_through(model: SpeechEncoder, features: Tensor) -> Tensor:
+def _streamed_scores(model: SpeechEncoder, features: Tensor) -> Tensor:
     state, scores, piece = model.init_state(), [], 1000
     for start in range(0, len(features), piece):
         last = start + piece >= len(features)
@@ -246,7 +245,7 @@ def _written(
     shape: SpeechShape,
     subsampling: int,
 ) -> list[str]:
-    """A recording's transcript: a line of phones, a line a phone, or an object."""
+    """Return the lines of a transcript: one of phones, one per phone, or a JSON object."""
     text = shape.decode(labels)
     if job.format == "phones":
         return [text if heard.name == "-" else f"{heard.name}\t{text}"]
@@ -264,7 +263,7 @@ def _written(
     if job.format == "json":
         about = {"audio": heard.name, "duration": round(heard.seconds, 3)}
         return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
-    # The id in a CTM has no spaces, nor has a label.
+    # Neither ids nor labels in a CTM have spaces.
     inside = Path(job.audio).is_dir()
     name = Path(heard.name).relative_to(job.audio) if inside else Path(Path(heard.name).name)
     utterance = str(name.with_suffix("")).replace(" ", "_")
@@ -276,33 +275,33 @@ def _written(
 
 
 def _stream(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
-    """Print what is heard as it is heard, then how long that took."""
+    """Print labels as they are recognised, then the real-time factor."""
     audio = job.audio
     if audio != "-":
         found = recordings_in(Path(audio))
         if len(found) > 1:
-            raise ValueError(f"stream=true hears one recording; {audio} holds several.")
+            raise ValueError(f"stream=true takes one recording; {audio} holds several.")
         audio = str(found[0])
     listener = Listener(model, shape)
-    resampler, busy, heard, rate = None, 0.0, 0, shape.sample_rate
+    resampler, busy, num_samples, rate = None, 0.0, 0, shape.sample_rate
     separator = " " if shape.kind == "phones" else ""
 
-    def told(labels: list[int]) -> None:
+    def show(labels: list[int]) -> None:
         if labels:
             print(shape.decode(labels), end=separator, flush=True)
 
     for samples, rate in pieces(audio, job.piece, shape.sample_rate):
         start = time.perf_counter()
         resampler = resampler or Resampler(rate, shape.sample_rate)
-        told(listener.hear(resampler(torch.from_numpy(samples.mean(axis=1)))))
-        busy, heard = busy + time.perf_counter() - start, heard + len(samples)
+        show(listener.hear(resampler(torch.from_numpy(samples.mean(axis=1)))))
+        busy, num_samples = busy + time.perf_counter() - start, num_samples + len(samples)
     if resampler is None:
         raise ValueError(f"{audio} holds no audio: it has no samples.")
     start = time.perf_counter()
-    told(listener.hear(resampler(torch.zeros(0), last=True), last=True))
+    show(listener.hear(resampler(torch.zeros(0), last=True), last=True))
     busy += time.perf_counter() - start
     print(flush=True)
-    seconds = heard / rate
+    seconds = num_samples / rate
     _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
     return Outcome(None, {"real_time_factor": round(busy / seconds, 4)})
 
@@ -316,7 +315,7 @@ def _language_model(job: Transcribe, shape: SpeechShape) -> NGram | None:
 
 @contextmanager
 def _output(path: str | None) -> Iterator[TextIO]:
-    """Standard output, or a new file."""
+    """Open standard output, or a new file."""
     if path is None:
         yield sys.stdout
         return

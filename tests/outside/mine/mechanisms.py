@@ -1,0 +1,63 @@
+"""An attention and a feature map of one's own."""
+
+from typing import ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from linear_transformers.attention import CausalAttention
+from linear_transformers.attention.base import check_equal_lengths
+from linear_transformers.feature_maps import FeatureMap
+
+
+class Softplus(FeatureMap):
+    """phi(x) = log(1 + exp(beta x)) / beta. c = d."""
+
+    def __init__(self, head_dim: int, *, beta: float = 1.0):
+        super().__init__()
+        self.feature_dim = head_dim
+        self.beta = beta
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.softplus(x, beta=self.beta)
+
+
+class Sums(NamedTuple):
+    """The state of `AftSimple`: two sums over the past, [b, h, d] each."""
+
+    weighted: Tensor
+    weights: Tensor
+
+
+class AftSimple(CausalAttention[Sums]):
+    """y_i = sum_(j <= i) w(k_j) v_j / sum_(j <= i) w(k_j), channel by channel, w = exp(tanh).
+
+    After AFT-simple (Zhai et al., 2021), without its gate, which would scale constant values.
+    Costs O(t d) for t positions; the state is two vectors.
+    """
+
+    constant_state: ClassVar[bool] = True
+
+    def init_state(self, batch, *, device=None, dtype=torch.float32, capacity=0) -> Sums:
+        wide = torch.promote_types(dtype, torch.float32)
+        zeros = torch.zeros(batch, self.num_heads, self.head_dim, device=device, dtype=wide)
+        return Sums(zeros, zeros)
+
+    def step(self, q_i: Tensor, k_i: Tensor, v_i: Tensor, state: Sums) -> tuple[Tensor, Sums]:
+        weight = k_i.to(state.weights).tanh().exp()
+        state = Sums(state.weighted + weight * v_i, state.weights + weight)
+        return (state.weighted / state.weights).to(v_i.dtype), state
+
+    def select(self, state: Sums, rows: Tensor) -> Sums:
+        return Sums(*(part[rows] for part in state))
+
+    def prefill(self, q, k, v, state: Sums | None = None) -> tuple[Tensor, Sums]:
+        check_equal_lengths(q, k)
+        if state is None:
+            state = self.init_state(len(k), device=k.device, dtype=k.dtype)
+        weight = k.to(state.weights).tanh().exp()
+        weighted = state.weighted.unsqueeze(1) + (weight * v).cumsum(1)
+        weights = state.weights.unsqueeze(1) + weight.cumsum(1)
+        last = Sums(weighted[:, -1].clone(), weights[:, -1].clone())
+        return (weighted / weights).to(v.dtype), last
