@@ -216,6 +216,25 @@ def test_a_truncated_npz_and_a_pickle_are_refused(tmp_path, raises_one_line):
         ArrayImages(str(path), val_size=3, batch_size=2).splits  # noqa: B018
 
 
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_a_byte_of_an_npz_that_changed_is_told_or_of_no_account(tmp_path, write):
+    path = tmp_path / "images.npz"
+    write(path, x_train=pixels(9, 2, 2), x_test=pixels(4, 2, 2))
+    whole = path.read_bytes()
+    splits = ArrayImages(str(path), val_size=3, batch_size=2).splits
+    told = 0
+    for i, byte in enumerate(whole):
+        path.write_bytes(whole[:i] + bytes([byte ^ 0xFF]) + whole[i + 1 :])
+        try:
+            found = ArrayImages(str(path), val_size=3, batch_size=2).splits
+        except ValueError:
+            told += 1
+        else:
+            for images, expected in zip(found, splits, strict=True):
+                np.testing.assert_array_equal(images, expected)
+    assert told > len(whole) / 2
+
+
 def test_a_missing_file_is_named(tmp_path, raises_one_line):
     with raises_one_line("nowhere.npz", "is not a file"):
         ArrayImages(str(tmp_path / "nowhere.npz"), val_size=3, batch_size=2).splits  # noqa: B018

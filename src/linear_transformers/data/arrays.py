@@ -1,7 +1,8 @@
 """A user's own images, from one `.npz` file."""
 
-import zipfile
+import zlib
 from pathlib import Path
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
@@ -83,10 +84,13 @@ class ArrayImages(ImageSource):
                 "x_train and x_test, as numpy.savez_compressed writes it."
             )
         try:
-            zipfile.ZipFile(self.path).close()  # numpy would take other formats, and leak them
+            # numpy would take other formats, and parse an array's header before its checksum.
+            with ZipFile(self.path) as archive:
+                if damaged := archive.testzip():
+                    raise ValueError(f"the checksum of {damaged} does not match")
             with np.load(self.path, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (ValueError, zipfile.BadZipFile, EOFError, OSError) as error:
+        except (BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"data.path={self.path} cannot be read as an .npz file ({error}). "
                 "Write it with numpy.savez_compressed(path, x_train=..., x_test=...)."

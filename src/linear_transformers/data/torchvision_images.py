@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import UInt8
-from torchvision import datasets
 
 from linear_transformers.data.images import (
     Images,
@@ -75,6 +74,8 @@ class TorchvisionImages(ImageSource):
         return Splits(train, val, self._read(train=False))
 
     def _read(self, *, train: bool) -> Images:
+        from torchvision import datasets  # late: it takes longer than torch's own import
+
         folder = self.root / FOLDERS[self.dataset]
         try:
             data = getattr(datasets, self.dataset)(self.root, train=train, download=True).data

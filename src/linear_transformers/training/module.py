@@ -1,5 +1,6 @@
 """A task and its data as Lightning's modules."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -93,6 +94,10 @@ class Training(LightningModule):
             return optimizer
         if "monitor" in schedule:
             schedule["monitor"] = schedule["monitor"] or f"val/{self.task.figure.name}"
+            # A plateau's scheduler looks for the least, unless the figure is best at its most.
+            best = {figure.name: figure.best for figure in self.task.figures}
+            if best.get(schedule["monitor"].partition("/")[2]) == "max":
+                schedule["scheduler"].mode, schedule["scheduler"].best = "max", -math.inf
             # Between validations there is nothing new to judge by.
             schedule["frequency"] = self.trainer.check_val_every_n_epoch or 1
         return {"optimizer": optimizer, "lr_scheduler": schedule}

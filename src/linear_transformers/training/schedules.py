@@ -60,9 +60,10 @@ def on_plateau(
     factor: float = 0.5,
     patience: int = 3,
 ) -> Schedule:
-    """Multiply the rate by `factor` when a metric has not fallen for `patience` validations.
+    """Multiply the rate by `factor` when a metric has not improved for `patience` validations.
 
-    `monitor` names the metric; None is the task's own figure.
+    `monitor` names the metric; None is the task's own figure. A figure of the task that is best
+    at its most must rise, every other metric must fall.
     """
     scheduler = ReduceLROnPlateau(optimizer, factor=factor, patience=patience)
     return {"scheduler": scheduler, "monitor": monitor}

@@ -80,6 +80,12 @@ def test_a_label_outside_of_the_set_is_refused(raises_one_line):
         ("[1]", ("object", "list")),
         ('{"phones": "B"}', ("`audio` is missing",)),
         ('{"audio": "a.wav", "duration": -1, "phones": "B"}', ("`duration` is -1",)),
+        ('{"audio": "a.wav", "duration": NaN, "phones": "B"}', ("`duration` is nan",)),
+        ('{"audio": "a.wav", "duration": Infinity, "phones": "B"}', ("`duration` is inf",)),
+        (
+            '{"audio": "a.wav", "duration": 1%s, "phones": "B"}' % ("0" * 400),
+            ("`duration` is 1000",),
+        ),
         ('{"audio": "a.wav", "phones": 3}', ("`phones` is 3",)),
         ('{"audio": "a.wav", "phones": ""}', ("nothing is said",)),
         ('{"audio": "a.wav", "text": 3, "phones": "B"}', ("`text` is 3",)),
@@ -140,6 +146,21 @@ def test_without_a_validation_manifest_speakers_are_held_out(tmp_path):
     assert speakers["train"] | speakers["val"] == {"s0", "s1", "s2", "s3"}
     assert not speakers["train"] & speakers["val"]
     assert len(data.utterances("train")) + len(data.utterances("val")) == 12
+
+
+@pytest.mark.parametrize(
+    ("share", "held"),
+    [(0.001, 1), (0.05, 5), (0.1, 10), (0.25, 25), (0.4, 40), (0.6, 60), (0.9, 90), (0.999, 99)],
+)
+def test_as_many_speakers_are_held_out_as_were_asked_for(tmp_path, share, held):
+    rows = ({"audio": "a.wav", "speaker": f"s{i:02d}", "phones": "B"} for i in range(100))
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = corpus(tmp_path, val=None, val_share=share)
+    speakers = [u.speaker for u in data.utterances("val")]
+    assert len(speakers) == held
+    assert len(data.utterances("train")) == 100 - held
+    if share == 0.1:  # a choice that earlier runs depend on
+        assert speakers == [f"s{i:02d}" for i in range(5, 100, 10)]
 
 
 def test_batches_hold_each_utterance_as_it_is_alone(tmp_path):
@@ -317,6 +338,21 @@ def test_words_are_looked_up_and_never_guessed(tmp_path, raises_one_line):
     path.write_text(";;; nothing\n")
     with raises_one_line("lists no words"):
         Lexicon(path)
+
+
+def test_hyphenated_words_are_looked_up_whole_before_their_parts(tmp_path, raises_one_line):
+    path = tmp_path / "dict"
+    path.write_text("x-ray B\nx-ray's B S\ny-ray D\nx K\nray R\nman M\n")
+    lexicon = Lexicon(path)
+    for text, phones in (
+        ("X-ray, man,x-ray", "B M B"),
+        ("x-ray's y-ray's", "B S D Z"),
+        ("x-man ray-man's", "K M R M Z"),
+        ("-x-ray - man--x-", "B M K"),
+    ):
+        assert lexicon(text) == tuple(phones.split())
+    with raises_one_line("'ZEBRA'"):
+        lexicon("x-zebra")
 
 
 def test_texts_become_phones_by_a_lexicon_or_characters(tmp_path):

@@ -4,7 +4,6 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import soundfile
@@ -15,8 +14,9 @@ from torchaudio.functional import resample
 
 Waveform = Float[Tensor, "samples"]
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", ".wv2")
-# The sizes in the header of a WAV that is still being written.
-UNKNOWN_SIZES = (0, 0xFFFFFFFF)
+# The sizes in the header of a WAV that can be believed. Programs that write to a pipe do not know
+# the size yet, and put 0, about 2 GiB (sox, arecord), or 0xFFFFFFFF (ffmpeg).
+KNOWN_SIZES = range(1, 0x7FFF0000)
 # Seconds by which a recording may differ from its manifest, where durations are rounded.
 TOLERANCE = 0.05
 
@@ -114,35 +114,32 @@ def checked(samples: np.ndarray, name: str) -> np.ndarray:
 
 
 def truncated(path: Path, read: int, claimed: int) -> str:
-    """Return why a file is truncated, or an empty string.
-
-    libsndfile reads a truncated WAV without an error: it ignores the size in the header.
-    """
+    """Return why a file is truncated, or an empty string."""
     if read < claimed:
         return f"{path} is truncated: {read} of {claimed} samples could be read."
     with path.open("rb") as file:
-        head = file.read(4)
-        if head != b"RIFF":
-            return ""
-        promised = _riff_data_bytes(file)
-    left = path.stat().st_size
-    if promised is not None and promised[0] + promised[1] > left:
-        return (
-            f"{path} is truncated: its header promises {promised[1]} bytes of samples, "
-            f"{left - promised[0]} are there."
-        )
-    return ""
+        return truncated_wav(file, str(path))
 
 
-def _riff_data_bytes(file: BinaryIO) -> tuple[int, int] | None:
-    """Return the offset of a WAV's samples and their size in bytes, or None if it is unknown."""
-    file.seek(12)
-    while len(header := file.read(8)) == 8:
+def truncated_wav(file: io.BufferedIOBase, name: str) -> str:
+    """Return why a recording is a truncated WAV, or an empty string.
+
+    libsndfile reads a truncated WAV without an error: it ignores the size in the header.
+    """
+    riff = file.read(12).startswith(b"RIFF")
+    while riff and len(header := file.read(8)) == 8:
         size = int.from_bytes(header[4:], "little")
         if header[:4] == b"data":
-            return None if size in UNKNOWN_SIZES else (file.tell(), size)
-        file.seek(size + size % 2, 1)
-    return None
+            start = file.tell()
+            left = file.seek(0, io.SEEK_END) - start
+            if size in KNOWN_SIZES and left < size:
+                return (
+                    f"{name} is truncated: its header promises {size} bytes of samples, "
+                    f"{left} are there."
+                )
+            break
+        file.seek(size + size % 2, io.SEEK_CUR)
+    return ""
 
 
 def recordings_in(path: Path) -> list[Path]:

@@ -10,8 +10,8 @@ from linear_transformers.data.speech.labels import units_of
 class Lexicon:
     """A pronunciation dictionary in the format of CMUdict.
 
-    Words are split at hyphens, and have their first pronunciation. A word that is not listed is
-    looked up without its possessive 's. A text with an unknown word is refused, so that no
+    Words have their first pronunciation. A word that is not listed is looked up without its
+    possessive 's, then split at its hyphens. A text with an unknown word is refused, so that no
     utterance is trained on guessed phones.
 
     Args:
@@ -41,17 +41,22 @@ class Lexicon:
         Raises:
             ValueError: A word is unknown.
         """
-        words = "".join(units_of(text.replace("-", " "), "characters")).split()
+        # Hyphens and spaces stay; `units_of` would make both spaces.
+        words = re.sub(
+            r"[^-\s]+", lambda part: "".join(units_of(part[0], "characters")), text
+        ).split()
         return tuple(phone for word in words for phone in self._word(word))
 
     def _word(self, word: str) -> tuple[str, ...]:
-        bare = word.strip("'")
+        bare = word.strip("'-")
         for known in (word, bare):
             if known in self.words:
                 return self.words[known]
         if bare.endswith("'S") and bare[:-2] in self.words:
             stem = self.words[bare[:-2]]
             return (*stem, *_possessive(stem[-1]))
+        if "-" in word:
+            return tuple(phone for part in word.split("-") if part for phone in self._word(part))
         raise ValueError(f"the lexicon does not list {word!r}.")
 
 

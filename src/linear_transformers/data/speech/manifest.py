@@ -4,6 +4,7 @@ Paths of audio are relative to the manifest.
 """
 
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,9 +79,11 @@ def _utterance(
     if not isinstance(audio, str) or not audio:
         raise ValueError("`audio` is missing: the path of a recording.")
     if duration is not None and (
-        not isinstance(duration, int | float) or isinstance(duration, bool) or not duration > 0
+        not isinstance(duration, int | float)
+        or isinstance(duration, bool)
+        or not 0 < duration <= sys.float_info.max
     ):
-        raise ValueError(f"`duration` is {duration!r}; it is in seconds, above 0.")
+        raise ValueError(f"`duration` is {duration!r}; it is in seconds, above 0 and finite.")
     if text is not None and not isinstance(text, str):
         raise ValueError(f"`text` is {text!r}; it is a string.")
     return Utterance(

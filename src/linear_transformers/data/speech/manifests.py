@@ -126,7 +126,11 @@ def utterances_of(path: Path, kind: str, lexicon: Lexicon | None = None) -> list
 
 
 def _held_out(utterances: list[Utterance], share: float) -> set[str]:
-    """Return every n-th speaker in sorted order; a recording stands for an unknown one."""
+    """Return a share of the speakers, evenly spaced in sorted order: at least one, and never all.
+
+    A recording stands for an unknown speaker.
+    """
     speakers = sorted({u.speaker or u.audio.name for u in utterances})
-    every = max(2, round(1 / share))
-    return set(speakers[every // 2 :: every] or speakers[-1:])
+    every = 1 / share
+    held = [s for i, s in enumerate(speakers) if (i + 0.5 - every / 2) % every < 1]
+    return set((held or speakers[-1:])[: len(speakers) - 1])

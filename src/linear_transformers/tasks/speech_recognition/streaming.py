@@ -15,7 +15,13 @@ from torchaudio.functional import resample
 
 from linear_transformers.ctc import collapse
 from linear_transformers.data.speech import SpeechShape, Waveform, log_mel
-from linear_transformers.data.speech.audio import UNKNOWN_SIZES, checked, converted, truncated
+from linear_transformers.data.speech.audio import (
+    KNOWN_SIZES,
+    checked,
+    converted,
+    truncated,
+    truncated_wav,
+)
 from linear_transformers.data.speech.features import num_frames, shift_samples
 from linear_transformers.models import SpeechEncoder
 
@@ -131,7 +137,7 @@ def from_standard_input(sample_rate: int) -> Waveform:
     """Read all of standard input: a WAV, FLAC or Ogg, or bare 16-bit samples at the rate.
 
     Raises:
-        ValueError: There are no samples, or they cannot be read.
+        ValueError: There are no samples, or they are truncated or cannot be read.
     """
     data = sys.stdin.buffer.read()
     if not data.startswith((b"RIFF", *PACKED)):
@@ -144,6 +150,8 @@ def from_standard_input(sample_rate: int) -> Waveform:
             raise ValueError(
                 f"Standard input is no recording that can be read ({error})."
             ) from error
+        if fault := truncated_wav(io.BytesIO(data), "Standard input"):
+            raise ValueError(fault)
     if len(samples) == 0:
         raise ValueError("Standard input holds no audio: it has no samples.")
     return converted(samples, rate, sample_rate, "Standard input")
@@ -188,7 +196,12 @@ def _wav_header(pipe: io.BufferedIOBase) -> tuple[int, int, int | float]:
                     f"Standard input is a WAV of {bits}-bit samples of kind {kind}; streams are "
                     "of 16-bit integers. Convert it: sox - -b 16 -e signed -t wav -."
                 )
-            return channels, rate, math.inf if size in UNKNOWN_SIZES else size
+            if 0 in (channels, rate):
+                raise ValueError(
+                    f"Standard input is a WAV of {channels} channels at {rate} Hz: its header is "
+                    "damaged. Give another recording."
+                )
+            return channels, rate, size if size in KNOWN_SIZES else math.inf
         body = pipe.read(size + size % 2)
         if header[:4] == b"fmt ":
             kind = int.from_bytes(body[:2], "little")

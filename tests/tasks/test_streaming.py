@@ -1,0 +1,53 @@
+"""Standard input, read at once or as a stream: both refuse the same recordings."""
+
+import io
+import struct
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from linear_transformers.tasks.speech_recognition.streaming import from_standard_input, pieces
+
+RATE = 16000
+SAMPLES = np.random.default_rng(0).integers(-3000, 3000, RATE, dtype=np.int16)
+
+
+def wav(*, size: int = 2 * len(SAMPLES), channels: int = 1, rate: int = RATE) -> bytes:
+    """Return a WAV of `SAMPLES`, whatever its header says."""
+    form = struct.pack("<HHIIHH", 1, channels, rate, 2 * rate, 2 * channels, 16)
+    header = struct.pack("<4sI8sI16s4sI", b"RIFF", 0, b"WAVEfmt ", 16, form, b"data", size)
+    return header + SAMPLES.tobytes()
+
+
+@pytest.fixture(params=["at once", "in pieces"])
+def heard(request, monkeypatch):
+    """Return the samples that are heard of the bytes of a pipe."""
+
+    def hear(data: bytes) -> np.ndarray:
+        pipe = io.BufferedReader(io.BytesIO(data))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+        if request.param == "at once":
+            return from_standard_input(RATE).numpy()
+        return np.concatenate([piece for piece, _ in pieces("-", 0.1, RATE)])[:, 0]
+
+    return hear
+
+
+def test_a_truncated_wav_on_a_pipe_is_refused(heard, raises_one_line):
+    np.testing.assert_array_equal(heard(wav()), SAMPLES / np.float32(2**15))
+    with raises_one_line("Standard input", "truncated"):
+        heard(wav()[: len(wav()) // 2])
+
+
+# As sox, arecord (two) and ffmpeg write it to a pipe.
+@pytest.mark.parametrize("size", [0x7FFFF000, 0x7FFFFF00, 0x80000000, 0xFFFFFFFF])
+def test_a_wav_that_does_not_know_its_size_is_heard_to_its_end(heard, size):
+    np.testing.assert_array_equal(heard(wav(size=size)), SAMPLES / np.float32(2**15))
+
+
+@pytest.mark.parametrize("missing", ["channels", "rate"])
+def test_a_wav_without_a_rate_or_channels_is_refused(heard, missing, raises_one_line):
+    with raises_one_line("Standard input is"):
+        heard(wav(**{missing: 0}))
