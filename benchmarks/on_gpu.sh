@@ -42,7 +42,8 @@ fetch() {
   mkdir -p "$wheels"
   for name in "${needed[@]}"; do
     # In the version that was tested; the peer's is the latest.
-    name=$(grep --max-count 1 --only-matching "^$name==[^ ;]*" requirements.lock || echo "$name")
+    pin=$(grep --max-count 1 --only-matching "\"$name==[^ ;\"]*" pyproject.toml || echo "$name")
+    name=${pin#\"}
     # What has no wheel is pure Python, and built here.
     "$python" -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 \
       --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_17_x86_64 \

@@ -17,4 +17,52 @@ Layers, each importing only from those below it:
     files                        files that are whole or absent
 
 `tasks` and everything below it is free of frameworks, and usable as a library.
+
+A trained model, from Python:
+
+    import linear_transformers as lt
+    model = lt.load("runs/NAME")
+    images = model.complete(model.images("test")[:8], rows=4, n=3)
 """
+
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+__version__ = version("linear-transformers")
+
+
+def load(
+    name: str | Path,
+    *,
+    runs: str | Path = "runs",
+    device: str = "auto",
+    weights: str | None = None,
+    allow: Sequence[str] = (),
+) -> Any:
+    """Load a trained model, in `eval()` mode.
+
+    Args:
+        name: The run's name or folder, or a checkpoint file. A run means its best checkpoint.
+        runs: The folder of the runs.
+        device: The device; `auto` is a GPU where there is one.
+        weights: `ema` or `raw`; None is what was validated and tested.
+        allow: Packages from outside, whose classes the checkpoint may name. Nothing else of it
+            can run code.
+
+    Returns:
+        An `ImageModel`, a `SpeechModel`, a `SequenceModel`: what the checkpoint's task is loaded
+        as, with methods for what it can do.
+
+    Raises:
+        ValueError: There is no such run or file, it is damaged, or it names classes from outside.
+    """
+    from linear_transformers.runs.folder import find_checkpoint
+
+    path = find_checkpoint(str(name), Path(runs))  # before torch, which takes seconds
+    from linear_transformers.config.choices import allow as allowing
+    from linear_transformers.tasks.loading import load as loaded
+
+    allowing(*allow)
+    return loaded(path, device=device, weights=weights)

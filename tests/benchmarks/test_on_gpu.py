@@ -13,7 +13,7 @@ from tests.conftest import PROJECT
 from tests.files import write_mnist
 
 # Dependencies of ours that neither such a machine has nor the wheels that travel hold.
-ABSENT = ("wandb", "sklearn", "espeakng_loader", "mlflow")
+ABSENT = ("wandb", "espeakng_loader", "mlflow")
 
 
 @pytest.fixture

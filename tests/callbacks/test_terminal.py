@@ -11,7 +11,7 @@ from linear_transformers.callbacks.progress import Progress
 from linear_transformers.tasks.base import Figure
 from linear_transformers.training.module import Training
 from tests.conftest import PROJECT
-from tests.programs import QUICK, run
+from tests.programs import QUICK, figures, run
 
 
 def trainer(step: int) -> SimpleNamespace:
@@ -47,6 +47,33 @@ def test_without_a_terminal_each_validation_is_a_plain_line(tmp_path):
     pattern = r"epoch \d  step \d/2  train \d\.\d{3}  val \d\.\d{3}  bits/dim  0:00:\d\d"
     assert [bool(re.fullmatch(pattern, line)) for line in lines] == [True, True]
     assert "\x1b" not in printed
+
+
+def test_without_a_terminal_or_validations_lines_come_from_time_to_time(capsys, monkeypatch):
+    clock = 0.0
+    monkeypatch.setattr("time.monotonic", lambda: clock)
+    progress = Progress(every_seconds=30)
+    progress.console = Console(file=io.StringIO())
+    progress.on_train_start(trainer(0), None)
+    for step in range(1, 11):
+        clock += 10
+        progress.on_train_batch_end(trainer(step), None, None, None, step)
+    progress.on_train_end(trainer(10), None)
+    steps = [line.split()[3] for line in capsys.readouterr().out.splitlines()]
+    assert steps == ["4/40", "8/40", "10/40"]
+
+
+def test_a_run_that_no_longer_improves_ends_early(tmp_path):
+    run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.max_epochs=9",
+        "callbacks=early_stopping", "callbacks.stop_early.patience=2",
+        "callbacks.stop_early.min_delta=9", "test=false")  # fmt: skip
+    assert len(figures(tmp_path / "a", "val/bits_per_dim")) == 3
+
+
+def test_a_profile_is_kept_with_the_run(tmp_path):
+    run("train", *QUICK[:-1], "debug=profile", "data.num_train=32", f"paths.runs={tmp_path}",
+        "run_id=a", "test=false")  # fmt: skip
+    assert "run_training_batch" in (tmp_path / "a/fit-profile.txt").read_text()
 
 
 def test_the_readmes_example_runs():

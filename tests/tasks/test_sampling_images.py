@@ -114,7 +114,7 @@ def test_an_image_gets_several_completions_from_one_reading(sampled, monkeypatch
     folder, record = sampled("index=[3,5]", "n=5", "batch=2")
     assert len(reads) == 2  # one for each image
     assert [row["file"] for row in record["images"]] == [
-        f"000{image}-{copy}.png" for image in range(2) for copy in range(5)
+        f"000{image}-{copy}.png" for image in (3, 5) for copy in range(5)
     ]
     assert len(set(pictures(folder).values())) == 10
     monkeypatch.undo()
@@ -134,7 +134,7 @@ def test_a_users_picture_is_completed(sampled, tmp_path):
     Image.fromarray(digit).save(tmp_path / "mine.png")
     own, record = sampled(f"image={tmp_path}/mine.png", "n=2")
     ours, _ = sampled("index=[7]", "n=2", out="ours")
-    assert pictures(own) == pictures(ours)
+    assert [*pictures(own).values()] == [*pictures(ours).values()]
     assert record["originals"] == [f"{tmp_path}/mine.png"]
 
 
@@ -148,7 +148,7 @@ def test_what_a_mask_gives_is_kept_and_the_rest_is_made(sampled, tmp_path, mask)
     word = f"{tmp_path}/mask.png" if mask == "picture" else mask
     folder, _ = sampled("index=[7]", f"mask={word}", "n=2")
     original = Digits(1).splits.test[7][..., 0] * 255.0 / 16
-    first, second = pixels(folder / "0000-0.png"), pixels(folder / "0000-1.png")
+    first, second = pixels(folder / "0007-0.png"), pixels(folder / "0007-1.png")
     for found in (first, second):
         np.testing.assert_allclose(found[~hidden], original[~hidden], atol=1)
     assert (first != second)[hidden].any()
@@ -362,6 +362,14 @@ def test_a_multirun_samples_at_several_settings(runs, tmp_path, capsys):
     )  # fmt: skip
     assert "2 jobs" in printed
     assert "images per second" in printed
+
+
+def test_a_chosen_image_gives_its_file_its_number(sampled, refused):
+    folder, _ = sampled("index=[7,3]", "gif=false")
+    assert sorted(pictures(folder)) == ["0003.png", "0007.png"]
+    folder, record = sampled("index=[7]", "n=2", "gif=false", out="two")
+    assert [row["file"] for row in record["images"]] == ["0007-0.png", "0007-1.png"]
+    assert "n=2 completes" in refused("index=[1,1]")
 
 
 def test_a_failed_job_of_a_multirun_is_run_again_by_what_was_typed(runs, capfd):

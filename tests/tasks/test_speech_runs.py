@@ -20,12 +20,8 @@ from linear_transformers.pictures.alignments import draw_alignment, until_the_ne
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.loading import build_task, load
 from linear_transformers.tasks.speech_recognition import SpeechRecognition
+from linear_transformers.tasks.speech_recognition.scoring import scores_of, windows_of
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
-from linear_transformers.tasks.speech_recognition.transcribing import (
-    Transcribe,
-    scores_of,
-    windows_of,
-)
 from tests.conftest import PROJECT, configured
 from tests.programs import (
     complaint,
@@ -223,24 +219,13 @@ def test_what_is_heard_is_what_the_whole_recording_gives(root, recordings, piece
     recogniser = recogniser_of(root, "causal")
     whole = read_audio(sorted(recordings.iterdir())[0], rate)
     expected = scores_of(
-        recogniser.model, [features_of(Resampler(rate, RATE)(whole, last=True))], WHOLE
+        recogniser.model, [features_of(Resampler(rate, RATE)(whole, last=True))], window=20.0
     )
     listener, resampler = Listener(recogniser.model, recogniser.shape), Resampler(rate, RATE)
     pieces = whole.split(max(1, round(piece * rate)))
     parts = [listener.scores(resampler(part)) for part in pieces]
     parts.append(listener.scores(resampler(torch.zeros(0), last=True), last=True))
     torch.testing.assert_close(torch.cat(parts), expected[0], atol=1e-4, rtol=1e-4)
-
-
-def windowed(seconds: float, overlap: float | None = None, batch: int = 16) -> Transcribe:
-    """A job whose windows last so long."""
-    return Transcribe(
-        audio="", format="phones", out=None, beam=None, lm=None, lm_order=3, lm_weight=0.5,
-        lm_bonus=1.0, window=seconds, overlap=overlap, batch=batch, stream=False, piece=0.1,
-    )  # fmt: skip
-
-
-WHOLE = windowed(20.0)
 
 
 def recogniser_of(root, name: str) -> SpeechRecognition:
@@ -255,9 +240,9 @@ def features_of(waveform: torch.Tensor) -> torch.Tensor:
 def test_recordings_in_batches_give_what_each_gives_alone(root, recordings, name):
     recogniser = recogniser_of(root, name)
     features = [features_of(read_audio(path, RATE)) for path in sorted(recordings.iterdir())]
-    together = scores_of(recogniser.model, features, WHOLE)
+    together = scores_of(recogniser.model, features, window=20.0)
     for one, scores in zip(features, together, strict=True):
-        (alone,) = scores_of(recogniser.model, [one], WHOLE)
+        (alone,) = scores_of(recogniser.model, [one], window=20.0)
         torch.testing.assert_close(scores, alone, atol=1e-4, rtol=1e-4)
 
 
@@ -268,7 +253,7 @@ def test_a_causal_model_hears_a_long_recording_through(root, recordings):
     )
     assert len(features) > 2000
     through, at_once = (
-        scores_of(recogniser.model, [features], windowed(window))[0] for window in (1.0, 1000.0)
+        scores_of(recogniser.model, [features], window=window)[0] for window in (1.0, 1000.0)
     )
     torch.testing.assert_close(through, at_once, atol=1e-3, rtol=1e-3)
 
@@ -342,12 +327,12 @@ def test_long_recordings_are_read_in_windows(root, recordings):
     recogniser = recogniser_of(root, "linear")
     waveforms = [read_audio(path, RATE) for path in sorted(recordings.iterdir())] * 4
     features = features_of(torch.cat(waveforms))
-    (scores,) = scores_of(recogniser.model, [features], windowed(4.0, 1.0, 3))
+    (scores,) = scores_of(recogniser.model, [features], window=4.0, overlap=1.0, batch=3)
     assert len(scores) == recogniser.model.num_outputs(len(features))
     place = 0
     for window in windows_of(len(features), 4.0, 1.0, 4):
         frames = features[window.start : window.end]
-        (alone,) = scores_of(recogniser.model, [frames], WHOLE)
+        (alone,) = scores_of(recogniser.model, [frames], window=20.0)
         kept = alone[window.kept]
         torch.testing.assert_close(scores[place : place + len(kept)], kept, atol=1e-4, rtol=1e-4)
         place += len(kept)

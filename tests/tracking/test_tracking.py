@@ -59,7 +59,7 @@ def test_an_offline_run_holds_everything_that_was_promised(tmp_path):
     for name in (
         "train/bits_per_dim", "val/bits_per_dim", "test/bits_per_dim", "lr-RAdam",
         "train/gradient_norm", "perf/tokens_per_second", "perf/model_flop_utilization",
-        "perf/peak_memory_gb", "baseline/neighbours",
+        "perf/peak_memory_gb",
     ):  # fmt: skip
         assert every(read, name) == pytest.approx([row[name] for row in ours if name in row])
     for name in ("train/bits_per_dim", "val/bits_per_dim"):  # each over the run's own steps
@@ -71,6 +71,10 @@ def test_an_offline_run_holds_everything_that_was_promised(tmp_path):
     assert read["summary"]["test/bits_per_dim"] == pytest.approx(
         every(read, "test/bits_per_dim")[-1]
     )
+    # A baseline is one number, and no chart.
+    (neighbours,) = (row["baseline/neighbours"] for row in ours if "baseline/neighbours" in row)
+    assert read["summary"]["baseline/neighbours"] == pytest.approx(neighbours)
+    assert not any("baseline/neighbours" in row for row in read["history"])
     for name, count in (("generated", 2), ("completed", 2), ("test", 1)):
         paths = every(read, f"samples/{name}.path")
         assert len(paths) == count

@@ -1,6 +1,7 @@
 """What happens around training: checkpoints, rates, the bar, pictures, exact continuation."""
 
 from linear_transformers.callbacks.checkpoints import BestCheckpoint, LastCheckpoint
+from linear_transformers.callbacks.early_stopping import StopEarly
 from linear_transformers.callbacks.performance import Performance
 from linear_transformers.callbacks.progress import Progress
 from linear_transformers.callbacks.redraw import RedrawFeatures
@@ -16,4 +17,5 @@ __all__ = [
     "RedrawFeatures",
     "Samples",
     "StepSeed",
+    "StopEarly",
 ]

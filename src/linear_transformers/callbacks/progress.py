@@ -1,4 +1,4 @@
-"""A progress bar for the whole run; without a terminal, one line per validation."""
+"""A progress bar for the whole run; without a terminal, lines."""
 
 import time
 from datetime import timedelta
@@ -13,15 +13,25 @@ from linear_transformers.training.module import Training
 
 
 class Progress(Callback):
-    """Epoch, steps, the latest figures of training and validation, and the time left."""
+    """Epoch, steps, the latest figures of training and validation, and the time left.
 
-    def __init__(self) -> None:
+    Without a terminal: a line at each validation and at the end, and in between where a validation
+    does not come for long.
+
+    Args:
+        every_seconds: The longest time without a line, in seconds.
+    """
+
+    def __init__(self, *, every_seconds: float = 30.0) -> None:
+        self.every_seconds = every_seconds
         self.console = Console()
+        self.printed = (0.0, -1)  # when, and at which step
         self.bar: Bar | None = None
         self.start = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.start = time.monotonic()
+        self.printed = (self.start, trainer.global_step)
         if not (trainer.is_global_zero and self.console.is_terminal):
             return
         self.bar = Bar(
@@ -43,6 +53,8 @@ class Progress(Callback):
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if self.bar is None:
+            if time.monotonic() - self.printed[0] > self.every_seconds:
+                self._line(trainer)
             return
         self.bar.update(self.task, completed=trainer.global_step, epoch=trainer.current_epoch)
         # Reading a figure waits for the device: not at every step.
@@ -50,22 +62,29 @@ class Progress(Callback):
             self.bar.update(self.task, figures=_figures(trainer))
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        if self.bar is not None or not trainer.is_global_zero or trainer.sanity_checking:
-            return
-        seconds = round(time.monotonic() - self.start)
-        print(
-            f"epoch {trainer.current_epoch}  step {trainer.global_step}/{_total_steps(trainer)}  "
-            f"{_figures(trainer)}  {timedelta(seconds=seconds)}",
-            flush=True,
-        )
+        if not trainer.sanity_checking:
+            self._line(trainer)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._close()
+        if self.printed[1] != trainer.global_step:
+            self._line(trainer)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         self._close()
+
+    def _line(self, trainer: Trainer) -> None:
+        if self.console.is_terminal or not trainer.is_global_zero:
+            return
+        now = time.monotonic()
+        self.printed = (now, trainer.global_step)
+        print(
+            f"epoch {trainer.current_epoch}  step {trainer.global_step}/{_total_steps(trainer)}  "
+            f"{_figures(trainer)}  {timedelta(seconds=round(now - self.start))}",
+            flush=True,
+        )
 
     def _close(self) -> None:
         if self.bar is not None:

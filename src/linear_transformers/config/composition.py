@@ -77,7 +77,10 @@ def about_composition(error: Exception, conf: Configurations) -> str:
         above = [group for group in conf.groups if file.startswith(f"{group}/")]
         group = max(above, key=len, default=file.rpartition("/")[0])
         name = file.removeprefix(f"{group}/")
-        return f"{group}={name} is not a choice. {nearest(name, conf.choices(group))}"
+        choices = conf.choices(group)
+        if below := [choice for choice in choices if choice.startswith(f"{name}/")]:
+            return f"{group}={name} is a folder. Choose one of {', '.join(below)}."
+        return f"{group}={name} is not a choice. {nearest(name, choices)}"
     first = first_line(error)
     if isinstance(error, OverrideParseException):
         return f"{error.override!r} is not KEY=VALUE. Values with = [ {{ or , go in quotes."

@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 
+import yaml
+
 from linear_transformers.config.messages import unknown_key
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
@@ -85,7 +87,7 @@ class Configurations:
         everywhere = [text for text in texts if text.startswith("# @package _global_")]
         own = [self.primary.read_text(), *everywhere]
         found = {key for text in own for key in re.findall(r"^(\w+):", text, re.MULTILINE)}
-        return (found | tops) - {"defaults"}
+        return (found | tops) - {"defaults", "inputs"}
 
     def choices(self, group: str) -> list[str]:
         """Return the choices of a group. Only experiments are sorted into folders."""
@@ -120,7 +122,19 @@ class Configurations:
                 raise ValueError(unknown_key(name, self.groups))
             top = re.split(r"[./]", name)[0]
             if top not in self.keys | {"hydra"}:
-                raise ValueError(unknown_key(top, self.keys))
+                raise ValueError(unknown_key(top, self.keys, self._places_of(top)))
+
+    def _places_of(self, name: str) -> list[str]:
+        """Return the dotted keys that end in a name, in the files of the groups."""
+        found = set()
+        for group in self.groups:
+            top = group.partition("/")[0]
+            for file in self._files(top):
+                text = file.read_text()
+                tree = yaml.safe_load(text) or {}
+                whole = tree if text.startswith("# @package _global_") else {top: tree}
+                found |= {f"{key}.{name}" for key in whole if _has(whole[key], name)}
+        return sorted(found - {f"hydra.{name}"})
 
     def _files(self, group: str) -> list[Path]:
         return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))
@@ -130,6 +144,10 @@ def conf_folder() -> Path:
     """Return the folder of the configurations: a wheel holds it, a checkout has it beside src/."""
     inside = PACKAGE / "conf"
     return inside if inside.is_dir() else PACKAGE.parents[1] / "conf"
+
+
+def _has(node: object, name: str) -> bool:
+    return isinstance(node, dict) and name in node
 
 
 def _usage(file: Path) -> str:

@@ -1,6 +1,6 @@
 """What to say when something can be mended: one line, naming what was asked and what there is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 
@@ -13,10 +13,17 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"There are: {', '.join(known)}." if known else "It takes none."
 
 
-def unknown_key(key: str, siblings: Iterable[str]) -> str:
-    """Return what to say of a dotted key that does not exist, given those beside it."""
+def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()) -> str:
+    """Return what to say of a dotted key that does not exist.
+
+    Args:
+        key: The key.
+        siblings: The keys that stand beside it.
+        elsewhere: Keys of that name in other places.
+    """
     parent, _, name = key.rpartition(".")
-    return f"{key} is not a key of {parent or 'the configuration'}. {nearest(name, siblings)}"
+    hint = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else nearest(name, siblings)
+    return f"{key} is not a key of {parent or 'the configuration'}. {hint}"
 
 
 def first_line(error: BaseException) -> str:

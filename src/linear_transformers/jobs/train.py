@@ -207,7 +207,7 @@ def _build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Track
     for callback in job.callbacks.values():
         wanted = inspect.signature(callback.target).parameters
         callbacks.append(callback(**{name: about[name] for name in about if name in wanted}))
-    return job.trainer(
+    trainer = job.trainer(
         callbacks=callbacks,
         logger=[Record(run.metrics), *trackers],
         plugins=[WholeCheckpoints()],
@@ -216,6 +216,10 @@ def _build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Track
         enable_progress_bar=False,  # Progress is the bar
         enable_model_summary=False,
     )
+    if "profiler" in job.trainer.options:  # Lightning would log its report, which is silenced
+        profiler: Any = trainer.profiler  # pyright: ignore
+        profiler.dirpath, profiler.filename = run.path, "profile"
+    return trainer
 
 
 def _check(job: TrainJob) -> None:
@@ -303,6 +307,7 @@ def _quiet() -> None:
         ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
         ".*your dataloader is not resumable.*",  # EpochPlace makes it so
         ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
+        ".*smaller than the logging interval.*",  # Record writes at each validation in any case
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -65,18 +65,28 @@ def _triton(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
     return triton_linear(*inputs, **options)
 
 
+def _constant(function: Callable[..., Any]) -> Any:
+    """Mark what `torch.compile` calls once, and does not look into.
+
+    As `torch.compiler.assume_constant_result` does, which imports the compiler for it: that takes
+    as long as torch itself.
+    """
+    function._dynamo_marked_constant = True  # pyright: ignore
+    return function
+
+
 @cache
 def _has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _fastest(device: torch.device, dtype: torch.dtype) -> str:
     fast = FASTEST.get(device.type)
     return fast if fast and not _unavailable(fast, device, dtype) else "chunkwise"
 
 
-@torch.compiler.assume_constant_result
+@_constant
 def _unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
     return KERNELS[name].unavailable(device, dtype)
 

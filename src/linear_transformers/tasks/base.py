@@ -62,6 +62,7 @@ class Watcher(Protocol):
     """Who can be shown results: a tracker."""
 
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None: ...
+    def log_summary(self, figures: dict[str, Any]) -> None: ...
     def log_picture(self, name: str, path: Path, step: int) -> None: ...
     def log_audio(self, name: str, path: Path, caption: str, step: int) -> None: ...
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None: ...
@@ -99,6 +100,11 @@ class Output:
         for watcher in self.watchers:
             watcher.log_metrics(dict(metrics), step=self.step)
 
+    def summary(self, figures: Mapping[str, Any]) -> None:
+        """Show figures of the whole run."""
+        for watcher in self.watchers:
+            watcher.log_summary(dict(figures))
+
     def picture(self, name: str, path: Path) -> None:
         """Show a PNG or GIF file."""
         for watcher in self.watchers:
@@ -119,11 +125,36 @@ class Output:
 Watch = Callable[[Path], AbstractContextManager[Output]]
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A task out of a checkpoint, its model in `eval()` mode.
+
+    Attributes:
+        path: The checkpoint.
+        config: The configuration of the run that trained it, as plain data.
+        weights: Which weights were asked for: `ema`, `raw`, or None for those that were tested.
+        task: The task.
+        data: Makes the data that it was trained on; options can be replaced.
+    """
+
+    path: Path
+    config: dict[str, Any]
+    weights: str | None
+    task: Any
+    data: Choice[Any]
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the run, or of a checkpoint that lies elsewhere."""
+        return folder_of(self.path)
+
+
 class Task(ABC):
     """What a model is trained for.
 
     Attributes:
         shape_class: The class of its data's shapes.
+        trained_class: What is loaded from a checkpoint: a `Trained` with methods of the task.
         uses: What programs can do with a trained model, by the program's name.
         figures: What models are compared by; the first one decides.
         shape: What the model knows of its data.
@@ -135,6 +166,7 @@ class Task(ABC):
     """
 
     shape_class: ClassVar[type[Shape]]
+    trained_class: ClassVar[type[Trained]] = Trained
     uses: ClassVar[Mapping[str, "type[Use]"]] = {}
     figures: Sequence[Figure]
 
@@ -228,30 +260,6 @@ class Task(ABC):
             The words; none where no program uses a model of this task.
         """
         return tuple(self.uses)[:1]
-
-
-@dataclass(frozen=True)
-class Trained:
-    """A task out of a checkpoint, its model in `eval()` mode.
-
-    Attributes:
-        path: The checkpoint.
-        config: The configuration of the run that trained it, as plain data.
-        weights: Which weights were asked for: `ema`, `raw`, or None for those that were tested.
-        task: The task.
-        data: Makes the data that it was trained on; options can be replaced.
-    """
-
-    path: Path
-    config: dict[str, Any]
-    weights: str | None
-    task: Any
-    data: Choice[Any]
-
-    @property
-    def folder(self) -> Path:
-        """The folder of the run, or of a checkpoint that lies elsewhere."""
-        return folder_of(self.path)
 
 
 class Use(ABC):

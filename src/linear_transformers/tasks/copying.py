@@ -28,6 +28,7 @@ from linear_transformers.tasks.base import (
     total,
 )
 from linear_transformers.tasks.costs import report_costs
+from linear_transformers.tasks.generation import SequenceModel
 from linear_transformers.tasks.sequences import Sequences, SequenceTask, count
 
 NUM_WORDS = 256  # copied in recurrent mode
@@ -68,6 +69,7 @@ class Copying(SequenceTask):
 
     shape_class = CopyShape
     uses: ClassVar = {"sample": SampleCopies}
+    trained_class = SequenceModel
     figures = (Figure("loss", "nats a symbol"), Figure("accuracy", "of symbols", "max"))
     shape: CopyShape
 

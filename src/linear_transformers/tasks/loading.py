@@ -43,7 +43,7 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
         task.model.load_state_dict(state)
     task.model.to(_device(device)).eval()
     data = checked_choice(config.get("data"), "data", DataSource)
-    return Trained(path, config, weights, task, data)
+    return task.trained_class(path, config, weights, task, data)
 
 
 def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:

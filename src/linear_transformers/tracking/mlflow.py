@@ -1,5 +1,6 @@
 """MLflow: one database for all runs."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,10 @@ class MLflowTracker(MLFlowLogger, Tracker):
         experiment: str = "linear-transformers",
         uri: str | None = None,
     ):
+        import mlflow  # its handlers are its own: they tell of tables that nobody asked for
+
+        for name in (mlflow.__name__, "lightning.pytorch.loggers.mlflow"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         database = description.runs.resolve() / "mlflow.db"
         self.kept = KeptId(description.folder, "mlflow")
         super().__init__(

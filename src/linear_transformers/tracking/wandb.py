@@ -94,6 +94,9 @@ class WandbTracker(Tracker):
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
         """Do nothing: the run was opened with its configuration."""
 
+    def log_summary(self, figures: dict[str, Any]) -> None:
+        self.run.summary.update(figures)
+
     def log_picture(self, name: str, path: Path, step: int) -> None:
         import wandb
 

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Literal
@@ -18,7 +17,6 @@ from linear_transformers.data.image_file import read_image
 from linear_transformers.data.images import Images
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
-from linear_transformers.distributions import Categorical, ValueDistribution
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.sweeps import Outcome
@@ -33,6 +31,7 @@ from linear_transformers.sampling import (
     stepper_of,
 )
 from linear_transformers.tasks.base import Output, Trained, Use, Watch
+from linear_transformers.tasks.generation import sampler_of
 from linear_transformers.tasks.image_generation.prompts import images_and_mask, prompts_of
 from linear_transformers.tasks.image_generation.sample_folder import SampleFolder
 
@@ -78,7 +77,9 @@ class SampleImages(Use):
         self._refuse_contradictions()
         task = trained.task
         stepper = stepper_of(task.model, name=self.stepper, precision=self.precision)
-        sampler = self._sampler(task.distribution)
+        sampler = sampler_of(
+            task.distribution, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
+        )
         prompts, originals = self._prompts(trained)
         folder = SampleFolder.open(
             self.out,
@@ -117,26 +118,14 @@ class SampleImages(Use):
             raise ValueError("continue=true keeps what overwrite=true removes. Give one of them.")
         if self.image is not None and self.index is not None:
             raise ValueError("index= chooses test images; with image=FILE there is one image only.")
+        if self.index is not None and len({*self.index}) < len(self.index):
+            raise ValueError(f"index={self.index} names an image twice: n=2 completes each twice.")
         if self.mode == "generate":
             for name in ("rows", "image", "index"):
                 if (value := getattr(self, name)) is not None:
                     raise ValueError(
                         f"{name}={value} was given with mode=generate, which has no prompt."
                     )
-
-    def _sampler(self, distribution: ValueDistribution) -> Sampler:
-        """Return the function that draws a value from the model's output."""
-        options: dict[str, Any] = {"temperature": self.temperature}
-        for name in ("top_k", "top_p"):
-            if (value := getattr(self, name)) is None:
-                continue
-            if not isinstance(distribution, Categorical):
-                raise ValueError(
-                    f"{name}={value} needs one probability for each value, a categorical head; "
-                    f"the checkpoint has a {type(distribution).__name__}. Use temperature."
-                )
-            options[name] = value
-        return partial(distribution.sample, **options)
 
     def _prompts(self, trained: Trained) -> tuple[Prompts, list[Any]]:
         """Return the prompts, and their origins: the test images' indices, or a file."""
@@ -220,7 +209,9 @@ class SampleImages(Use):
         for i, number in enumerate(part.numbers):
             prompt, copy = divmod(number, prompts.n)
             several = prompts.n > 1 and self.mode == "complete"
-            name = f"{prompt:04d}-{copy}" if several else f"{number:04d}"
+            chosen = number if self.mode == "generate" else prompt
+            first = chosen if self.index is None else self.index[chosen]
+            name = f"{first:04d}-{copy}" if several else f"{first:04d}"
             row = {"number": number, "file": f"{name}.png", "bits_per_dim": round(whole[i], 4)}
             if prompts.steps:
                 row["bits_per_drawn_dim"] = round(drawn[i], 4)

@@ -15,6 +15,7 @@ from linear_transformers.runs.folder import shown
 from linear_transformers.sampling import Prompts
 from linear_transformers.tasks.base import Evaluation, Figure, Output, Statistics, total
 from linear_transformers.tasks.costs import report_costs
+from linear_transformers.tasks.image_generation.model import ImageModel
 from linear_transformers.tasks.image_generation.prompts import draw_grid, prompts_of
 from linear_transformers.tasks.image_generation.sampling import SampleImages
 from linear_transformers.tasks.sequences import Sequences, SequenceTask, count
@@ -36,6 +37,7 @@ class ImageGeneration(SequenceTask):
 
     shape_class = ImageShape
     uses: ClassVar = {"sample": SampleImages}
+    trained_class = ImageModel
     figures = (Figure("bits_per_dim", "bits/dim"),)
     shape: ImageShape
 
@@ -63,7 +65,7 @@ class ImageGeneration(SequenceTask):
         prompts = prompts_of(data.splits.test[:NUM_COMPLETED], mask)
         grid = self._draw(prompts, output, "grid.png", "samples/test", seed=0)
         tables = baselines(data.splits, self.shape.num_levels)
-        output.metrics({f"baseline/{name}": value for name, value in tables._asdict().items()})
+        output.summary({f"baseline/{name}": value for name, value in tables._asdict().items()})
         figure = evaluation.figures["bits_per_dim"]
         print_table(
             "test bits/dim",

@@ -3,10 +3,9 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
@@ -16,13 +15,15 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
-from linear_transformers.ctc import NGram, align, beam_search, confusions, error_rates, greedy
+from linear_transformers.ctc import NGram, align, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, log_mel, read_audio, recordings_in
-from linear_transformers.data.speech.features import SHIFT_MS, shift_samples
+from linear_transformers.data.speech.features import shift_samples
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 from linear_transformers.models import SpeechEncoder
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.tasks.base import Trained, Use, Watch
+from linear_transformers.tasks.speech_recognition.model import labels_of
+from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.streaming import (
     Listener,
     Resampler,
@@ -31,14 +32,6 @@ from linear_transformers.tasks.speech_recognition.streaming import (
 )
 
 MANIFEST = ".jsonl"
-
-
-class Window(NamedTuple):
-    """Frames `start` to `end` of a recording, of whose scores `kept` are used."""
-
-    start: int
-    end: int
-    kept: slice
 
 
 class Heard(NamedTuple):
@@ -98,9 +91,15 @@ def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Ou
     start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(job.out) as out:
         for group in _groups(_with_bar(recordings), shape, job.batch, faults):
-            every = scores_of(model, [heard.features for heard in group], job)
+            every = scores_of(
+                model, [heard.features for heard in group],
+                window=job.window, overlap=job.overlap, batch=job.batch,
+            )  # fmt: skip
             for heard, scores in zip(group, every, strict=True):
-                labels = _decode(scores, job, language_model)
+                labels = labels_of(
+                    scores, beam=job.beam, language_model=language_model, weight=job.lm_weight,
+                    bonus=job.lm_bonus if language_model else 0.0,
+                )  # fmt: skip
                 for line in _written(job, heard, labels, scores, shape, model.subsampling):
                     print(line, file=out, flush=True)
                 seconds += heard.seconds
@@ -166,75 +165,6 @@ def _read(recording: str, shape: SpeechShape) -> Heard:
     if len(features) == 0:
         raise ValueError(f"{recording} lasts less than 25 ms: it has not a single frame.")
     return Heard(recording, len(waveform) / shape.sample_rate, features)
-
-
-@torch.inference_mode()
-def scores_of(model: SpeechEncoder, features: Sequence[Tensor], job: Transcribe) -> list[Tensor]:
-    """Return the scores [t, p] of recordings of any length.
-
-    A causal model streams a long recording. A bidirectional one reads windows, by default as long
-    as the longest training utterance, and each window gives its half of an overlap.
-    """
-    seconds = job.window or int(model.longest) * SHIFT_MS / 1000
-    shared = min(2.0, seconds / 4) if job.overlap is None else job.overlap
-    longest = seconds * 1000 / SHIFT_MS
-    parts: list[list[Tensor]] = [[] for _ in features]
-    windows: list[tuple[int, Window]] = []
-    for i, frames in enumerate(features):
-        if model.stack.causal and len(frames) > longest:
-            parts[i].append(_streamed_scores(model, frames))
-            continue
-        found = windows_of(len(frames), seconds, shared, model.subsampling)
-        windows += [(i, window) for window in found]
-    for first in range(0, len(windows), job.batch):
-        some = windows[first : first + job.batch]
-        lengths = torch.tensor([window.end - window.start for _, window in some])
-        batch = torch.zeros(len(some), int(lengths.max()), features[0].shape[1])
-        for row, (i, window) in zip(batch, some, strict=True):
-            row[: window.end - window.start] = features[i][window.start : window.end]
-        outputs, _ = model(batch.to(model.device), lengths.to(model.device))
-        for row, (i, window) in zip(outputs, some, strict=True):
-            parts[i].append(row[window.kept])
-    return [torch.cat(part) for part in parts]
-
-
-def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int) -> list[Window]:
-    """Return windows over a recording, whose kept scores cover it exactly once."""
-    grid = 1000 / SHIFT_MS / subsampling  # outputs a second: windows begin where outputs do
-    size = max(2, round(seconds * grid))
-    shared = min(round(overlap * grid), size - 1)
-    total = -(-num_frames // subsampling)
-    starts = [0]
-    while starts[-1] + size < total:
-        starts.append(min(starts[-1] + size - shared, total - size))
-    edges = [0, *((a + size + b) // 2 for a, b in pairwise(starts)), total]
-    return [
-        Window(
-            start * subsampling,
-            min((start + size) * subsampling, num_frames),
-            slice(begin - start, end - start),
-        )
-        for start, begin, end in zip(starts, edges[:-1], edges[1:], strict=True)
-    ]
-
-
-def _streamed_scores(model: SpeechEncoder, features: Tensor) -> Tensor:
-    state, scores, piece = model.init_state(), [], 1000
-    for start in range(0, len(features), piece):
-        last = start + piece >= len(features)
-        frames = features[None, start : start + piece].to(model.device)
-        part, state = model.stream(frames, state, last=last)
-        scores.append(part[0])
-    return torch.cat(scores)
-
-
-def _decode(scores: Tensor, job: Transcribe, language_model: NGram | None) -> list[int]:
-    if job.beam is None:
-        return greedy(scores[None], torch.tensor([len(scores)]))[0]
-    return beam_search(
-        scores.cpu(), beam=job.beam, language_model=language_model,
-        weight=job.lm_weight, bonus=job.lm_bonus if language_model else 0.0,
-    )  # fmt: skip
 
 
 def _written(

@@ -1,0 +1,210 @@
+"""A trained model of sequences, as one calls it: read values, ask what comes next, go on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Integer
+from torch import Tensor
+
+from linear_transformers.distributions import Categorical, ValueDistribution
+from linear_transformers.sampling import (
+    Prefilled,
+    Prompts,
+    RecurrentStepper,
+    Sampler,
+    complete,
+    complete_in_batches,
+    stepper_of,
+    uniform_noise,
+)
+from linear_transformers.tasks.base import Trained
+
+EVALUATED = 4  # sequences at a time: activations of a whole sequence are kept
+
+
+@dataclass(frozen=True)
+class SequenceModel(Trained):
+    """A trained model of sequences of values, each given those before it."""
+
+    @property
+    def shape(self) -> Any:
+        """The shape of the sequences."""
+        return self.task.shape
+
+    @torch.inference_mode()
+    def log_likelihood(self, values: Integer[Tensor, "b t"]) -> Float[Tensor, " b"]:
+        """Return the log-likelihood of sequences, in nats, on the CPU.
+
+        Args:
+            values: The sequences, from their first value on.
+
+        Raises:
+            ValueError: A value, or a length, is out of range.
+        """
+        model = self.task.model
+        _check(values, self.shape)
+        parts = []
+        for part in values.to(model.device).long().split(EVALUATED):
+            parameters = model(model.with_start(part)[:, :-1])
+            parts.append(self.task.distribution.log_prob(parameters, part).sum(1).cpu())
+        return torch.cat(parts)
+
+    def prefix(self, values: Sequence[int] | Tensor = ()) -> "Prefix":
+        """Return the state after some values of one sequence.
+
+        Args:
+            values: The values [t], from the first on; none is the empty prefix.
+
+        Raises:
+            ValueError: A value, or the length, is out of range.
+        """
+        return Prefix.of(self, torch.as_tensor(values, dtype=torch.long).reshape(-1))
+
+    def _completed(
+        self,
+        prompts: Prompts,
+        *,
+        seed: int,
+        temperature: float,
+        top_k: int | None,
+        top_p: float | None,
+        stepper: str,
+        batch: int,
+    ) -> Tensor:
+        """Return completed sequences [b n, t]."""
+        task = self.task
+        parts = complete_in_batches(
+            stepper_of(task.model, name=stepper),
+            task.distribution,
+            prompts,
+            sample=sampler_of(task.distribution, temperature=temperature, top_k=top_k, top_p=top_p),
+            batch=batch,
+            seed=seed,
+        )
+        return torch.cat([part.values for part in parts])
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """One sequence as far as it was read. A prefix is a value: `read` makes another one.
+
+    Attributes:
+        values: The values that were read, [t].
+        probabilities: The probability of each value that may come next, [v].
+    """
+
+    model: SequenceModel
+    values: Int[Tensor, " t"]
+    parameters: Float[Tensor, "1 p"]
+    state: Any
+
+    @classmethod
+    @torch.inference_mode()
+    def of(cls, model: SequenceModel, values: Int[Tensor, " t"]) -> "Prefix":
+        """Return the prefix of some values, which are read in parallel."""
+        _check(values.unsqueeze(0), model.shape)
+        network = model.task.model
+        tokens = network.with_start(values.unsqueeze(0).to(network.device))
+        parameters, state = network.prefill(tokens)
+        return cls(model, values, parameters[:, -1], state)
+
+    @property
+    @torch.inference_mode()
+    def probabilities(self) -> Float[Tensor, " v"]:
+        distribution: ValueDistribution = self.model.task.distribution
+        values = torch.arange(distribution.num_values, device=self.parameters.device)
+        parameters = self.parameters.expand(len(values), -1)
+        return distribution.log_prob(parameters, values).exp().cpu()
+
+    @torch.inference_mode()
+    def read(self, value: int) -> "Prefix":
+        """Return the prefix that one more value makes, by one recurrent step.
+
+        Raises:
+            ValueError: The value is out of range, or the sequence is full.
+        """
+        values = torch.cat([self.values, torch.tensor([value])])
+        _check(values.unsqueeze(0), self.model.shape)
+        token = torch.tensor([value], device=self.parameters.device)
+        parameters, state = self.model.task.model.step(token, self.state)
+        return Prefix(self.model, values, parameters, state)
+
+    @torch.inference_mode()
+    def complete(
+        self,
+        n: int = 1,
+        *,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+    ) -> Int[Tensor, "n length"]:
+        """Return n sequences that begin with the prefix: forks of its state.
+
+        Args:
+            n: The number of sequences.
+            seed: The seed of all drawing.
+            temperature: See `ValueDistribution.sample`.
+            top_k: See `sampler_of`.
+            top_p: See `sampler_of`.
+
+        Raises:
+            ValueError: See `sampler_of`.
+        """
+        task, length, read = self.model.task, self.model.shape.length, len(self.values)
+        device = task.model.device
+        values = torch.zeros(1, length, dtype=torch.long, device=device)
+        values[0, :read] = self.values
+        hidden = torch.arange(length, device=device).unsqueeze(0) >= read
+        start = Prefilled(values, hidden, range(read, length), self.parameters, self.state)
+        sample = sampler_of(task.distribution, temperature=temperature, top_k=top_k, top_p=top_p)
+        noise = uniform_noise(task.distribution, seed=seed, indices=range(n), length=length)
+        rows = torch.zeros(n, dtype=torch.long, device=device)
+        return complete(RecurrentStepper(task.model), sample, start, rows, noise).cpu()
+
+
+def sampler_of(
+    distribution: ValueDistribution,
+    *,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+) -> Sampler:
+    """Return how a value is drawn.
+
+    Args:
+        distribution: The distribution of a value.
+        temperature: See `ValueDistribution.sample`.
+        top_k: The number of most likely values to draw from; None is all.
+        top_p: The least probability of the most likely values to draw from; None is all.
+
+    Raises:
+        ValueError: The distribution is not categorical, and `top_k` or `top_p` is given.
+    """
+    options: dict[str, Any] = {"temperature": temperature}
+    for name, value in (("top_k", top_k), ("top_p", top_p)):
+        if value is None:
+            continue
+        if not isinstance(distribution, Categorical):
+            raise ValueError(
+                f"{name}={value} needs one probability for each value, a categorical head; "
+                f"the checkpoint has a {type(distribution).__name__}. Use temperature."
+            )
+        options[name] = value
+    return partial(distribution.sample, **options)
+
+
+def _check(values: Tensor | np.ndarray, shape: Any) -> None:
+    if values.shape[1] > shape.length:
+        raise ValueError(
+            f"{values.shape[1]} values were given; a sequence has at most {shape.length}."
+        )
+    if values.shape[1] and not 0 <= values.min() <= values.max() < shape.num_values:
+        raise ValueError(
+            f"Values from {int(values.min())} to {int(values.max())} were given; the model knows "
+            f"0 to {shape.num_values - 1}."
+        )

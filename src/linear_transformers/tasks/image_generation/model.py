@@ -1,0 +1,126 @@
+"""A trained model of images, as one calls it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.data.images import Images, ImageShape
+from linear_transformers.data.masks import mask_of
+from linear_transformers.data.sequences import to_sequences
+from linear_transformers.sampling import Prompts
+from linear_transformers.tasks.generation import Prefix, SequenceModel
+from linear_transformers.tasks.image_generation.prompts import prompts_of
+
+
+@dataclass(frozen=True)
+class ImageModel(SequenceModel):
+    """A trained model of images [n, height, width, channels], uint8, of as many levels as its data.
+
+    What is drawn depends on the seed and on the number of the image alone, not on the batch.
+    """
+
+    @property
+    def shape(self) -> ImageShape:
+        """The size of the images."""
+        return self.task.shape
+
+    def images(self, split: str = "test") -> Images:
+        """Return the images of a split of its data: `train`, `val` or `test`."""
+        return getattr(self.data().splits, split)
+
+    def complete(
+        self,
+        images: np.ndarray,
+        *,
+        mask: str | Path = "bottom",
+        rows: int | None = None,
+        n: int = 1,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        stepper: str = "auto",
+        batch: int = 64,
+    ) -> Images:
+        """Complete each image n times, given the pixels that a mask leaves.
+
+        Args:
+            images: The images, of which hidden pixels are not looked at.
+            mask: What to hide: see `mask_of`.
+            rows: The number of rows that `bottom` leaves; None is half of them.
+            n: The number of completions of each image.
+            seed: The seed of all drawing.
+            temperature: See `ValueDistribution.sample`.
+            top_k: See `sampler_of`.
+            top_p: See `sampler_of`.
+            stepper: See `stepper_of`.
+            batch: The largest number of images side by side.
+
+        Returns:
+            The images [b n, height, width, channels], those of one prompt together.
+
+        Raises:
+            ValueError: The images have another shape, or an option does not fit the model.
+        """
+        prompts = prompts_of(self._fitting(images), mask_of(str(mask), self.shape, rows=rows), n)
+        drawn = self._completed(
+            prompts, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p,
+            stepper=stepper, batch=batch,
+        )  # fmt: skip
+        return self.shape.to_images(drawn)
+
+    def generate(
+        self,
+        n: int,
+        *,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        stepper: str = "auto",
+        batch: int = 64,
+    ) -> Images:
+        """Generate n images out of nothing. See `complete` for the options.
+
+        Raises:
+            ValueError: An option does not fit the model.
+        """
+        drawn = self._completed(
+            Prompts.nothing(self.shape.length, n), seed=seed, temperature=temperature,
+            top_k=top_k, top_p=top_p, stepper=stepper, batch=batch,
+        )  # fmt: skip
+        return self.shape.to_images(drawn)
+
+    def log_likelihood(self, values: np.ndarray | Tensor) -> Float[Tensor, " b"]:
+        """Return the log-likelihood of images, or of sequences [b, t], in nats.
+
+        Raises:
+            ValueError: They have another shape or other levels than the model's data.
+        """
+        if isinstance(values, np.ndarray):
+            values = to_sequences(self._fitting(values))
+        return super().log_likelihood(values)
+
+    def prefix_of(self, image: np.ndarray, *, rows: int) -> Prefix:
+        """Return the state after the first rows of an image [1, height, width, channels].
+
+        Raises:
+            ValueError: The image has another shape.
+        """
+        values = to_sequences(self._fitting(image)).long()
+        return self.prefix(values[0, : rows * self.shape.width * self.shape.channels])
+
+    def _fitting(self, images: np.ndarray) -> Images:
+        shape = self.shape
+        wanted = (shape.height, shape.width, shape.channels)
+        fits = images.dtype == np.uint8 and images.shape[1:] == wanted
+        if not (fits and images.max() < shape.num_levels):
+            raise ValueError(
+                f"Images {list(images.shape)} of {images.dtype} with levels to {images.max()} were "
+                f"given; the model's are [n, {', '.join(map(str, wanted))}] of uint8 with levels "
+                f"to {shape.num_levels - 1}."
+            )
+        return images

@@ -1,0 +1,139 @@
+"""A trained recogniser, as one calls it: whole recordings, or sound as it arrives."""
+
+import copy
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from linear_transformers.ctc import NGram, beam_search, greedy
+from linear_transformers.data.speech import SpeechShape, log_mel, read_audio
+from linear_transformers.data.speech.audio import converted
+from linear_transformers.tasks.base import Trained
+from linear_transformers.tasks.speech_recognition.scoring import scores_of
+from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
+
+
+@dataclass(frozen=True)
+class SpeechModel(Trained):
+    """A trained recogniser."""
+
+    @property
+    def shape(self) -> SpeechShape:
+        """The rate and features of recordings, and what labels mean."""
+        return self.task.shape
+
+    def transcribe(
+        self,
+        audio: Path | str | np.ndarray | Tensor,
+        *,
+        sample_rate: int | None = None,
+        beam: int | None = None,
+        window: float | None = None,
+        overlap: float | None = None,
+    ) -> str:
+        """Return what a recording says: its phones, or its characters.
+
+        Args:
+            audio: The recording: a file, or samples [n] or [n, channels] in -1 ... 1.
+            sample_rate: The rate of samples, in Hz; None is the model's.
+            beam: The beam width; None is greedy decoding.
+            window: See `scores_of`.
+            overlap: See `scores_of`.
+
+        Raises:
+            ValueError: The recording cannot be read, or is shorter than a frame.
+        """
+        waveform = self._waveform(audio, sample_rate)
+        shape = self.shape
+        features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
+        if len(features) == 0:
+            raise ValueError("The recording lasts less than 25 ms: it has not a single frame.")
+        (scores,) = scores_of(self.task.model, [features], window=window, overlap=overlap)
+        return shape.decode(labels_of(scores, beam=beam))
+
+    def stream(self, *, sample_rate: int | None = None) -> "SpeechStream":
+        """Return a stream that recognises sound as it arrives, at constant memory.
+
+        Args:
+            sample_rate: The rate of the samples to come, in Hz; None is the model's.
+
+        Raises:
+            ValueError: The model was trained on whole utterances and cannot stream.
+        """
+        return SpeechStream(self, sample_rate or self.shape.sample_rate)
+
+    def _waveform(self, audio: Path | str | np.ndarray | Tensor, rate: int | None) -> Tensor:
+        wanted = self.shape.sample_rate
+        if isinstance(audio, Path | str):
+            return read_audio(Path(audio), wanted)
+        samples = torch.as_tensor(audio, dtype=torch.float32).cpu()
+        columns = samples.unsqueeze(-1) if samples.ndim == 1 else samples
+        return converted(columns.numpy(), rate or wanted, wanted, "audio")
+
+
+class SpeechStream:
+    """What was heard so far. Give it sound by `hear`.
+
+    Args:
+        model: A causal model.
+        sample_rate: The rate of the samples to come, in Hz.
+
+    Raises:
+        ValueError: The model is not causal.
+
+    Attributes:
+        text: The phones or characters so far.
+    """
+
+    def __init__(self, model: SpeechModel, sample_rate: int):
+        self.shape = model.shape
+        self.text = ""
+        self._listener = Listener(model.task.model, model.shape)
+        self._resampler = Resampler(sample_rate, model.shape.sample_rate)
+
+    def hear(self, samples: np.ndarray | Tensor, *, last: bool = False) -> str:
+        """Return the phones or characters that further samples [n] complete.
+
+        Args:
+            samples: The samples, in -1 ... 1.
+            last: Whether the recording ends here.
+        """
+        waveform = torch.as_tensor(samples, dtype=torch.float32).cpu()
+        labels = self._listener.hear(self._resampler(waveform, last=last), last=last)
+        heard = self.shape.decode(labels)
+        separator = " " if heard and self.text and self.shape.kind == "phones" else ""
+        self.text += separator + heard
+        return heard
+
+    def fork(self) -> "SpeechStream":
+        """Return a stream that goes on from here on its own. States are values."""
+        fork = copy.copy(self)
+        fork._listener, fork._resampler = copy.copy(self._listener), copy.copy(self._resampler)
+        return fork
+
+
+def labels_of(
+    scores: Tensor,
+    *,
+    beam: int | None = None,
+    language_model: NGram | None = None,
+    weight: float = 0.5,
+    bonus: float = 0.0,
+) -> list[int]:
+    """Return the labels of a recording.
+
+    Args:
+        scores: The scores [t, p].
+        beam: The beam width; None is greedy decoding.
+        language_model: See `beam_search`.
+        weight: See `beam_search`.
+        bonus: See `beam_search`.
+    """
+    if beam is None:
+        return greedy(scores[None], torch.tensor([len(scores)]))[0]
+    return beam_search(
+        scores.cpu(), beam=beam, language_model=language_model, weight=weight, bonus=bonus
+    )

@@ -1,0 +1,93 @@
+"""Scores of recordings of any length: whole, in windows that overlap, or streamed."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from linear_transformers.data.speech.features import SHIFT_MS
+from linear_transformers.models import SpeechEncoder
+
+
+class Window(NamedTuple):
+    """Frames `start` to `end` of a recording, of whose scores `kept` are used."""
+
+    start: int
+    end: int
+    kept: slice
+
+
+@torch.inference_mode()
+def scores_of(
+    model: SpeechEncoder,
+    features: Sequence[Tensor],
+    *,
+    window: float | None = None,
+    overlap: float | None = None,
+    batch: int = 16,
+) -> list[Tensor]:
+    """Return the scores [t, p] of recordings of any length.
+
+    A causal model streams a long recording. A bidirectional one reads windows, by default as long
+    as the longest training utterance, and each window gives its half of an overlap.
+
+    Args:
+        model: The model, in `eval()` mode.
+        features: The features [t, f] of each recording.
+        window: The length of a window, in seconds; None is the longest training utterance.
+        overlap: The time that neighbouring windows share, in seconds; None is 2, or a quarter.
+        batch: The number of windows side by side.
+    """
+    seconds = window or int(model.longest) * SHIFT_MS / 1000
+    shared = min(2.0, seconds / 4) if overlap is None else overlap
+    longest = seconds * 1000 / SHIFT_MS
+    parts: list[list[Tensor]] = [[] for _ in features]
+    windows: list[tuple[int, Window]] = []
+    for i, frames in enumerate(features):
+        if model.stack.causal and len(frames) > longest:
+            parts[i].append(_streamed_scores(model, frames))
+            continue
+        found = windows_of(len(frames), seconds, shared, model.subsampling)
+        windows += [(i, part) for part in found]
+    for first in range(0, len(windows), batch):
+        some = windows[first : first + batch]
+        lengths = torch.tensor([part.end - part.start for _, part in some])
+        padded = torch.zeros(len(some), int(lengths.max()), features[0].shape[1])
+        for row, (i, part) in zip(padded, some, strict=True):
+            row[: part.end - part.start] = features[i][part.start : part.end]
+        outputs, _ = model(padded.to(model.device), lengths.to(model.device))
+        for row, (i, part) in zip(outputs, some, strict=True):
+            parts[i].append(row[part.kept])
+    return [torch.cat(part) for part in parts]
+
+
+def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int) -> list[Window]:
+    """Return windows over a recording, whose kept scores cover it exactly once."""
+    grid = 1000 / SHIFT_MS / subsampling  # outputs a second: windows begin where outputs do
+    size = max(2, round(seconds * grid))
+    shared = min(round(overlap * grid), size - 1)
+    total = -(-num_frames // subsampling)
+    starts = [0]
+    while starts[-1] + size < total:
+        starts.append(min(starts[-1] + size - shared, total - size))
+    edges = [0, *((a + size + b) // 2 for a, b in pairwise(starts)), total]
+    return [
+        Window(
+            start * subsampling,
+            min((start + size) * subsampling, num_frames),
+            slice(begin - start, end - start),
+        )
+        for start, begin, end in zip(starts, edges[:-1], edges[1:], strict=True)
+    ]
+
+
+def _streamed_scores(model: SpeechEncoder, features: Tensor) -> Tensor:
+    state, scores, piece = model.init_state(), [], 1000
+    for start in range(0, len(features), piece):
+        last = start + piece >= len(features)
+        frames = features[None, start : start + piece].to(model.device)
+        part, state = model.stream(frames, state, last=last)
+        scores.append(part[0])
+    return torch.cat(scores)

@@ -1,0 +1,181 @@
+"""What one can do with a trained model from Python: `linear_transformers.load`."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+from PIL import Image
+
+import linear_transformers as lt
+from tests.programs import QUICK, run
+from tests.tasks.test_speech_runs import RATE, SMALL
+
+COPY = ("data=copy", "data.max_length=5", "data.num_sequences=64", "data.num_held_out=8",
+        "data.batch_size=8", "trainer.max_steps=1")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    head = "task/distribution=categorical"
+    for name, choices in {
+        "linear": (), "softmax": ("model=softmax", head), "copy": COPY,
+        "speech": ("data=espeak", *SMALL, "model.causal=true"),
+        "bidirectional": ("data=espeak", *SMALL),
+    }.items():  # fmt: skip
+        given = (f"paths.runs={folder}", f"paths.data={folder}/data", f"run_id={name}")
+        run("train", *QUICK, *choices, *given, "test=false")
+    return folder
+
+
+@pytest.fixture(params=["linear", "softmax"])
+def model(request, runs):
+    return lt.load(request.param, runs=runs, device="cpu")
+
+
+def test_a_run_is_found_by_name_folder_or_file(runs, monkeypatch):
+    folder = runs / "linear"
+    best = lt.load(folder)
+    assert best.path == folder / "checkpoints/best.ckpt"
+    assert lt.load(folder / "checkpoints/last.ckpt").path.name == "last.ckpt"
+    monkeypatch.chdir(runs.parent)
+    assert lt.load("linear", runs=runs.name).folder == Path(runs.name, "linear")
+
+
+def test_a_wrong_name_is_refused_before_torch_is_imported(tmp_path):
+    code = (
+        "import sys, linear_transformers as lt\n"
+        "try: lt.load('nobody')\nexcept ValueError as error: print(error)\n"
+        "print('torch' in sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    message, loaded = outcome.stdout.splitlines()
+    assert "nobody is neither a run nor a checkpoint file" in message
+    assert loaded == "False"
+
+
+def test_images_are_completed_as_sample_completes_them(runs, model, tmp_path):
+    name = model.folder.name
+    job = (f"paths.runs={runs}", f"ckpt={name}", "index=[3]", "n=2", "seed=5", "rows=3")
+    run("sample", *job, "gif=false", f"out={tmp_path}/out")
+    drawn = model.complete(model.images("test")[3:4], rows=3, n=2, seed=5)
+    assert (drawn[:, :3] == model.images("test")[3:4, :3]).all()
+    for number, image in enumerate(drawn):
+        with Image.open(tmp_path / f"out/0000-{number}.png") as picture:
+            shown = np.asarray(picture.convert("L").resize((8, 8), Image.Resampling.NEAREST))
+        np.testing.assert_allclose(shown, image[..., 0] * 255.0 / 16, atol=1)
+
+
+def test_images_are_generated_from_a_seed(model):
+    images = model.generate(3, seed=1, batch=2)
+    assert images.shape == (3, 8, 8, 1)
+    assert images.max() <= 16
+    np.testing.assert_array_equal(images, model.generate(3, seed=1, stepper="recurrent"))
+    assert (images != model.generate(3, seed=2)).any()
+
+
+def test_the_log_likelihood_is_what_training_measures(model):
+    images = model.images("val")[:5]
+    nats = model.log_likelihood(images)
+    values = torch.from_numpy(images.reshape(5, -1)).long()
+    torch.testing.assert_close(model.log_likelihood(values), nats)
+    with torch.no_grad():
+        bits = model.task.judge(model.task.statistics(values))["bits_per_dim"]
+    assert -nats.mean().item() / 64 / math.log(2) == pytest.approx(bits.item(), rel=1e-6)
+
+
+def test_a_prefix_is_held_read_on_and_forked(model):
+    image = model.images("test")[:1]
+    values = torch.from_numpy(image.reshape(-1)).long()
+    held = model.prefix_of(image, rows=4)
+    assert held.values.tolist() == values[:32].tolist()
+    grown = model.prefix(values[:31]).read(int(values[31]))
+    torch.testing.assert_close(grown.probabilities, held.probabilities, rtol=1e-4, atol=1e-6)
+    # Likelihood by steps is likelihood in parallel.
+    prefix, nats = model.prefix(), 0.0
+    for value in values.tolist():
+        nats += prefix.probabilities[value].log().item()
+        prefix = prefix.read(value) if len(prefix.values) < 63 else prefix
+    assert nats == pytest.approx(model.log_likelihood(image).item(), rel=1e-4)
+    first = held.complete(4, seed=3)
+    np.testing.assert_array_equal(first, held.complete(4, seed=3))  # the state is as it was
+    expected = model.complete(image, rows=4, n=4, seed=3, stepper="recurrent")
+    np.testing.assert_array_equal(first, expected.reshape(4, -1))
+
+
+def test_what_does_not_fit_is_refused(model, raises_one_line):
+    images = model.images("test")[:1]
+    with raises_one_line("[1, 8, 8]", "[n, 8, 8, 1]"):
+        model.complete(images[..., 0])
+    with raises_one_line("float64", "uint8"):
+        model.complete(images / 16)
+    with raises_one_line("levels to 17", "levels to 16"):
+        model.log_likelihood(images + (17 - images.max()))
+    with raises_one_line("Values from 0 to 17", "0 to 16"):
+        model.prefix([0, 17])
+    with raises_one_line("65 values", "at most 64"):
+        model.prefix([0] * 65)
+
+
+def test_top_k_needs_a_categorical_head(runs, raises_one_line):
+    certain = lt.load("softmax", runs=runs).prefix().complete(2, top_k=1)
+    assert (certain[0] == certain[1]).all()
+    with raises_one_line("top_k=1", "categorical"):
+        lt.load("linear", runs=runs).generate(1, top_k=1)
+
+
+def test_words_are_continued(runs):
+    model = lt.load("copy", runs=runs)
+    words = model.prefix([1, 2, 3]).complete(2)
+    assert words[:, :3].tolist() == [[1, 2, 3]] * 2
+    assert model.log_likelihood(words).shape == (2,)
+
+
+@pytest.fixture(scope="module")
+def recording(runs) -> tuple[Path, np.ndarray]:
+    path = runs / "a.wav"
+    samples = (0.1 * np.sin(np.arange(RATE) / 9) ** 3).astype(np.float32)
+    soundfile.write(path, samples, RATE, subtype="FLOAT")
+    return path, samples
+
+
+@pytest.mark.parametrize("name", ["speech", "bidirectional"])
+def test_recordings_are_transcribed_from_files_and_from_samples(runs, recording, name):
+    path, samples = recording
+    model = lt.load(name, runs=runs)
+    printed = run("transcribe", f"paths.runs={runs}", f"ckpt={name}", f"audio={path}")
+    text = model.transcribe(path)
+    assert printed.rstrip("\n").partition("\t")[2] == text
+    assert model.transcribe(samples) == text
+    both = np.stack([samples, samples], axis=1)
+    assert model.transcribe(torch.from_numpy(both), sample_rate=RATE) == text
+    assert isinstance(model.transcribe(path, beam=2), str)
+
+
+def test_a_stream_hears_what_the_whole_recording_gives_and_can_be_forked(runs, recording):
+    path, samples = recording
+    model = lt.load("speech", runs=runs)
+    stream = model.stream()
+    for start in range(0, 8000, 1000):
+        stream.hear(samples[start : start + 1000])
+    fork = stream.fork()
+    stream.hear(np.zeros(3000, np.float32), last=True)  # another end, which the fork does not hear
+    fork.hear(samples[8000:], last=True)
+    assert fork.text == model.transcribe(path)
+
+
+def test_a_bidirectional_model_does_not_stream(runs, raises_one_line):
+    with raises_one_line("model.causal=true"):
+        lt.load("bidirectional", runs=runs).stream()
+
+
+def test_a_recording_shorter_than_a_frame_is_refused(runs, raises_one_line):
+    with raises_one_line("25 ms"):
+        lt.load("speech", runs=runs).transcribe(np.zeros(10, np.float32))
