@@ -62,7 +62,10 @@ def _done(multirun: Path) -> list[dict[str, Any]]:
 
 def figures(run: Path) -> dict[str, Any]:
     """Return a row: the model that was trained, its metrics and its costs."""
-    model = _config(run)["model"]
+    config = _config(run)
+    if not config:
+        raise SystemExit(f"error: {run} has no config.yaml. Name the folder of a run or multirun.")
+    model = config["model"]
     sizes = {"layers": "num_layers", "heads": "num_heads", "model_dim": "model_dim"}
     return {
         "attention": model.get("attention", model)["_target_"].rsplit(".", 1)[1],

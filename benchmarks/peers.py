@@ -11,7 +11,6 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
@@ -22,14 +21,6 @@ from linear_transformers.shapes import Rows, Tokens, TokensOne
 FAST_TRANSFORMERS, FLA = "fast-transformers", "fla"
 PACKAGES = {FAST_TRANSFORMERS: "pytorch-fast-transformers", FLA: "flash-linear-attention"}
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-def installed(console: Console) -> bool:
-    """Return whether fast-transformers is installed; say so if it is not."""
-    if find_spec("fast_transformers") is None:
-        console.print(f"{FAST_TRANSFORMERS} is not installed, and not measured")
-        return False
-    return True
 
 
 def unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
@@ -85,10 +76,10 @@ class FastTransformersStepper(Stepper):
 
     name: ClassVar[str] = FAST_TRANSFORMERS
 
-    def __init__(self, model: AutoregressiveTransformer):
+    def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
+        super().__init__(model, precision)
         from fast_transformers.builders import RecurrentEncoderBuilder
 
-        super().__init__(model)
         stack = model.stack
         num_heads, head_dim = stack.blocks[0].heads
         encoder: Any = RecurrentEncoderBuilder.from_kwargs(
@@ -113,6 +104,13 @@ class FastTransformersStepper(Stepper):
                 theirs.load_state_dict(ours.state_dict())
         encoder.norm.load_state_dict(stack.norm.state_dict())
         self.encoder = encoder.to(model.device).eval()
+
+    @classmethod
+    def unavailable(
+        cls, model: AutoregressiveTransformer, precision: str | None = None
+    ) -> str | None:
+        reason = super().unavailable(model, precision)
+        return reason or unavailable(cls.name, model.device, model.head.weight.dtype)
 
     def prefill(self, tokens: Tokens, state: Any = None) -> tuple[Tensor, Any]:
         assert state is None

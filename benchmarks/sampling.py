@@ -17,8 +17,9 @@ position is averaged over positions, and images a second follow from that averag
     softmax, recomputed            softmax attention, a whole forward pass a step: once at each
                                    position, with the greatest number of threads only
 
-Methods that do not fit into a GPU's memory beside the others are left out. On a GPU,
-`share_of_copy` is the bandwidth of reading and writing the states over that of a large copy.
+Methods that cannot run are named; those that do not fit into a GPU's memory beside the others are
+left out. On a GPU, `share_of_copy` is the bandwidth of reading and writing the states over that of
+a large copy.
 """
 
 import argparse
@@ -31,9 +32,10 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.machine import peak_copy
-from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersStepper, installed
+from benchmarks.operators import thread_count
+from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersStepper
 from benchmarks.record import Measurement
-from linear_transformers.attention import AttentionFactory, LinearAttention, SoftmaxAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Transformer
@@ -48,6 +50,7 @@ from linear_transformers.sampling import (
 )
 
 NUM_VALUES = 256
+DISTRIBUTION = LogisticMixture(NUM_VALUES)
 SEED = 0
 RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
 COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
@@ -64,11 +67,15 @@ REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
 def main() -> None:
     options = parse()
     console = Console()
-    if FAST_TRANSFORMERS in options.methods and not installed(console):
-        options.methods.remove(FAST_TRANSFORMERS)
-    model = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
+    models = build(1, options)
+    for method in tuple(options.methods):
+        kind, model, precision = stepper_of(method, *models)
+        if reason := kind.unavailable(model, precision):
+            console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
+            options.methods.remove(method)
+    sizes = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = options.name or f"sampling-{torch.device(options.device).type}"
-    measurement = Measurement(name, f"Sampling: {model}", device=options.device, seeds=[SEED])
+    measurement = Measurement(name, f"Sampling: {sizes}", device=options.device, seeds=[SEED])
     rows = []
     for length in options.length:
         for batch in options.batch:
@@ -90,8 +97,8 @@ def measured(
         table.add_column(heading, justify=justify, no_wrap=column == "method")
     rows = []
     for threads in options.threads:
-        torch.set_num_threads(threads)
-        times, copied = measure(length, batch, options, last=threads == max(options.threads))
+        with thread_count(threads):
+            times, copied = measure(length, batch, options, last=threads == max(options.threads))
         for method, milliseconds in times.items():
             row = {
                 "length": length,
@@ -164,14 +171,12 @@ def measure(
 
     The latter are at the bandwidth of a large copy on a GPU, and 0 on a CPU.
     """
-    distribution = LogisticMixture(NUM_VALUES)
-    linear = build(partial(LinearAttention, feature_map=Elu), distribution, length, options)
-    softmax = build(SoftmaxAttention, distribution, length, options)
+    linear, softmax = build(length, options)
     methods = [method for method in options.methods if method != RECOMPUTED or last]
     times = {}
     for without in (None, *(method for method in DROPPED if method in methods)):
         methods = [method for method in methods if method != without]
-        found = step_times(methods, linear, softmax, distribution, length, batch, options)
+        found = step_times(methods, linear, softmax, length, batch, options)
         if found is not None:
             times = found
             break
@@ -186,7 +191,6 @@ def step_times(
     methods: list[str],
     linear: AutoregressiveTransformer,
     softmax: AutoregressiveTransformer,
-    distribution: LogisticMixture,
     length: int,
     batch: int,
     options: argparse.Namespace,
@@ -195,9 +199,14 @@ def step_times(
     if not methods:
         return {}
     try:
+        steppers = {}
+        for method in methods:
+            kind, model, precision = stepper_of(method, linear, softmax)
+            # A precision changes the weights.
+            steppers[method] = kind(copy.deepcopy(model) if precision else model, precision)
         return step_milliseconds(
-            {method: stepper(method, linear, softmax) for method in methods},
-            distribution,
+            steppers,
+            DISTRIBUTION,
             length=length,
             batch=batch,
             positions=options.positions,
@@ -209,38 +218,38 @@ def step_times(
         return None
 
 
-def stepper(
+def stepper_of(
     method: str, linear: AutoregressiveTransformer, softmax: AutoregressiveTransformer
-) -> Stepper:
+) -> tuple[type[Stepper], AutoregressiveTransformer, str | None]:
+    """Return the kind of a method's stepper, its model, and the precision of its weights."""
     if method in COMPILED:
-        return CompiledStepper(copy.deepcopy(linear), COMPILED[method])
+        return CompiledStepper, linear, COMPILED[method]
     if method in CAPTURED:
-        return CapturedStepper(copy.deepcopy(linear), CAPTURED[method])
+        return CapturedStepper, linear, CAPTURED[method]
     if method == FAST_TRANSFORMERS:
-        return FastTransformersStepper(linear)
+        return FastTransformersStepper, linear, None
     if method == RECURRENT:
-        return RecurrentStepper(linear)
-    return (RecurrentStepper if method == CACHED else RecomputedStepper)(softmax)
+        return RecurrentStepper, linear, None
+    return RecurrentStepper if method == CACHED else RecomputedStepper, softmax, None
 
 
-def build(
-    attention: AttentionFactory,
-    distribution: LogisticMixture,
-    length: int,
-    options: argparse.Namespace,
-) -> AutoregressiveTransformer:
-    torch.manual_seed(SEED)
-    stack = Transformer(
-        attention,
-        max_length=length,
-        num_layers=options.layers,
-        num_heads=options.heads,
-        model_dim=options.model_dim,
-    )
-    model = AutoregressiveTransformer(
-        stack, num_values=NUM_VALUES, num_parameters=distribution.num_parameters
-    )
-    return model.to(options.device).eval()
+def build(length: int, options: argparse.Namespace) -> list[AutoregressiveTransformer]:
+    """Return the models with linear and with softmax attention, for sequences of a length."""
+    models = []
+    for attention in (partial(LinearAttention, feature_map=Elu), SoftmaxAttention):
+        torch.manual_seed(SEED)
+        stack = Transformer(
+            attention,
+            max_length=length,
+            num_layers=options.layers,
+            num_heads=options.heads,
+            model_dim=options.model_dim,
+        )
+        model = AutoregressiveTransformer(
+            stack, num_values=NUM_VALUES, num_parameters=DISTRIBUTION.num_parameters
+        )
+        models.append(model.to(options.device).eval())
+    return models
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ import json
 import math
 import subprocess
 import sys
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,6 +23,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from benchmarks import record
+from benchmarks.machine import now
 from benchmarks.record import Measurement
 from linear_transformers.attention import CausalAttention
 from linear_transformers.config.choices import checked_choice
@@ -60,24 +60,28 @@ def main() -> None:
     title = f"Scaling: one layer of attention, {options.heads} heads of {options.head_dim}"
     measurement = Measurement(f"scaling-{kind}", title, device=options.device, seeds=[SEED])
     earlier = measurement.earlier() or {"rows": []}
-    rows = [row for row in earlier["rows"] if row["model"] not in options.models]
-    sources = record.as_sources(earlier) if rows else []
+    kept = [row for row in earlier["rows"] if row["model"] in MODELS]
+    rows = []
     for model in options.models:
+        kept = [row for row in kept if row["model"] != model]
         longest = options.max_exponent if model != "linear" else options.linear_max_exponent
         for exponent in range(options.min_exponent, longest + 1):
-            row = in_process_of_its_own(model, 2**exponent, options)
-            rows.append(row)
-            print(json.dumps(row), flush=True)
-            if "failed" in row:
+            rows.append(in_process_of_its_own(model, 2**exponent, options))
+            print(json.dumps(rows[-1]), flush=True)
+            points = sorted([*kept, *rows], key=lambda row: list(MODELS).index(row["model"]))
+            # Beyond options.tokens the batch is 1: passes then take more memory and do not compare.
+            comparable = [row for row in points if row["length"] <= options.tokens]
+            found = summary(comparable, options.tokens)
+            sources = record.as_sources(earlier) if kept else []
+            # Saved after each point: a device may be taken away before the last.
+            path = measurement.save(points, summary=found, sources=sources)
+            if "failed" in rows[-1]:
                 break  # longer ones would fail as well
-    rows.sort(key=lambda row: list(MODELS).index(row["model"]))
-    # Beyond options.tokens the batch is 1: passes then take more memory and do not compare.
-    found = summary([row for row in rows if row["length"] <= options.tokens], options.tokens)
     if found:
         print(markdown(found["rows"]))
-    print(measurement.save(rows, summary=found, sources=sources))
+    print(path)
     for what in ("milliseconds", "megabytes"):
-        print(plot(rows, what, record.RESULTS / f"scaling-{kind}-{what}.png"))
+        print(plot(points, what, record.RESULTS / f"scaling-{kind}-{what}.png"))
 
 
 def parse() -> argparse.Namespace:
@@ -128,11 +132,9 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
     before = memory(options.device)
     times: list[float] = []
     while len(times) < 2 or (sum(times) < options.seconds and len(times) < 50):
-        start = time.perf_counter()
+        start = now(options.device)
         attention(q, k, v).backward(gradient)
-        if options.device != "cpu":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
+        times.append(now(options.device) - start)
         if times[0] > options.seconds:
             break
     milliseconds = 1000 * median(times[1:] or times)  # the first fills caches
@@ -156,7 +158,7 @@ def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Modu
 def memory(device: str) -> int:
     """Return the peak memory in bytes: of tensors on a GPU, of the process on a CPU (Linux)."""
     if device != "cpu":
-        return torch.cuda.max_memory_allocated()
+        return torch.cuda.max_memory_allocated(device)
     status = Path("/proc/self/status").read_text()
     return 1024 * next(
         int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")

@@ -230,6 +230,21 @@ def stepping_in_half_precision_stays_within_rounding(make: AttentionFactory) -> 
         _assert_rounded(outputs, expected)
 
 
+def autocast_does_not_round(make: AttentionFactory) -> None:
+    """Outputs under autocast are those without it, in the type of the inputs."""
+    attention = make(HEADS, WIDTH).eval()
+    q, k, v = (x.float() for x in random_qkv(33))
+
+    def results() -> tuple[Tensor, Tensor, Tensor]:
+        first, state = attention.prefill(q[:, :20], k[:, :20], v[:, :20])
+        rest = stepped(attention, (x[:, 20:] for x in (q, k, v)), state)
+        return attention(q, k, v), first, rest
+
+    expected = results()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        torch.testing.assert_close(results(), expected)
+
+
 def evaluation_is_deterministic_and_saved(make: AttentionFactory) -> None:
     attention, again = _exact(make), _exact(make)
     again.load_state_dict(attention.state_dict())
@@ -239,17 +254,17 @@ def evaluation_is_deterministic_and_saved(make: AttentionFactory) -> None:
     torch.testing.assert_close(again(*inputs), expected, rtol=0, atol=0)
 
 
-def unequal_numbers_of_queries_and_keys_are_refused(make: AttentionFactory) -> None:
+def unequal_lengths_and_empty_sequences_are_refused(make: AttentionFactory) -> None:
     attention = _exact(make)
     q, k, v = random_qkv(5)
     for call in (attention, attention.prefill):
-        message = "nothing"
-        try:
-            call(q, k[:, :3], v[:, :3])
-        except ValueError as error:
-            message = str(error)
-        assert "5 queries" in message, message
-        assert "3 keys" in message, message
+        for queries, keys in ((5, 3), (0, 0)):
+            message = "nothing"
+            try:
+                call(q[:, :queries], k[:, :keys], v[:, :keys])
+            except ValueError as error:
+                message = str(error)
+            assert f"{queries} queries and {keys} keys" in message, message
 
 
 def the_future_is_invisible(make: AttentionFactory) -> None:
@@ -300,8 +315,9 @@ OF_ALL: tuple[Promise, ...] = (
     gradients_flow_through_steps,
     half_precision_stays_within_rounding_at_full_length,
     stepping_in_half_precision_stays_within_rounding,
+    autocast_does_not_round,
     evaluation_is_deterministic_and_saved,
-    unequal_numbers_of_queries_and_keys_are_refused,
+    unequal_lengths_and_empty_sequences_are_refused,
 )
 # What a class declares to keep: see `CausalAttention`.
 DECLARED: dict[str, tuple[Promise, ...]] = {

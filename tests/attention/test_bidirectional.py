@@ -31,7 +31,6 @@ def definition(attention, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> T
         weights = torch.einsum("bthc,bshc->bhts", phi(q), phi(k)) * seen
         total = weights.sum(-1, keepdim=True) + attention.eps
         return torch.einsum("bhts,bshm->bthm", weights / total, v)
-    attention.chunk = getattr(attention, "chunk", None) or attention.window
     return reformer(attention, q, v, v, causal=False, lengths=lengths)
 
 

@@ -1,12 +1,17 @@
 """The promises, for every model in conf/model and every feature map it can take."""
 
-import math
-
 import pytest
 import torch
 
 from linear_transformers.attention import CausalAttention
-from linear_transformers.testing import LENGTHS, gradients, name_of, promises_of, random_qkv
+from linear_transformers.testing import (
+    LENGTHS,
+    gradients,
+    name_of,
+    promises_of,
+    random_qkv,
+    stepped,
+)
 from tests.attention.choices import HEADS, WIDTH, build, choices, factory
 from tests.attention.definitions import definition
 
@@ -49,15 +54,30 @@ def test_linear_attention_is_constant_in_state():
     assert build(("model=linear",)).constant_state
 
 
-def test_the_scale_multiplies_the_dot_product():
+def in_steps(attention, *qkv):
+    return stepped(attention, qkv, attention.init_state(2, dtype=torch.float64))
+
+
+def in_two_parts(attention, *qkv):
+    first, state = attention.prefill(*(x[:, :9] for x in qkv))
+    second, _ = attention.prefill(*(x[:, 9:] for x in qkv), state)
+    return torch.cat([first, second], dim=1)
+
+
+def from_a_memory(attention, *qkv):
+    return attention.bidirectional(*qkv)
+
+
+@pytest.mark.parametrize("form", [CausalAttention.__call__, in_steps, in_two_parts, from_a_memory])
+def test_the_scale_multiplies_the_dot_product(form):
     """For softmax exactly; for elu through phi(sqrt(s) q) . phi(sqrt(s) k)."""
     q, k, v = random_qkv(20)
     softmax = build(("model=softmax", "model.attention.scale=0.7"))
     default = build(("model=softmax",))
-    torch.testing.assert_close(softmax(q, k, v), default(q * 0.7 * math.sqrt(WIDTH), k, v))
+    torch.testing.assert_close(form(softmax, q, k, v), form(default, q * 0.7 * WIDTH**0.5, k, v))
     linear = build(("model=linear", "model.attention.scale=0.25"))
     plain = build(("model=linear",))
-    torch.testing.assert_close(linear(q, k, v), plain(q / 2, k / 2, v))
+    torch.testing.assert_close(form(linear, q, k, v), form(plain, q / 2, k / 2, v))
 
 
 @pytest.mark.parametrize("model", ["linear", "softmax"])

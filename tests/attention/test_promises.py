@@ -3,7 +3,7 @@
 import torch
 
 from linear_transformers.attention import CausalAttention
-from linear_transformers.testing import random_qkv
+from linear_transformers.testing import random_qkv, tensors
 from tests.attention.choices import build, choices
 
 
@@ -49,9 +49,14 @@ def test_a_vector_alone_in_its_bucket_attends_to_itself():
     torch.testing.assert_close(attention(q, k, v), v)
 
 
+def bytes_after(attention: CausalAttention, t: int) -> int:
+    _, state = attention.prefill(*random_qkv(t, b=1))
+    return sum(x.nbytes for x in tensors(state))
+
+
 def test_lsh_state_is_bounded_and_sparse_computes_few_scores():
     attention = build(("model=lsh1",))
-    assert attention.state_bytes(64) == attention.state_bytes(100_000)
+    assert bytes_after(attention, 1) == bytes_after(attention, 3000)
     sparse = build(("model=sparse", "model.attention.stride=32"))
     assert len(sparse.visible_to(1023, **sparse.numbers)) == 32 + 1023 // 32
 
@@ -59,12 +64,16 @@ def test_lsh_state_is_bounded_and_sparse_computes_few_scores():
 def test_state_sizes_are_those_of_the_states():
     for choice in choices():
         attention = build(choice)
-        _, state = attention.prefill(*random_qkv(33, b=1))
-        parts = (state,) if isinstance(state, torch.Tensor) else state
-        if hasattr(state, "buffer"):
-            parts = (state.keys, state.values)
-        size = sum(x.nbytes for x in parts if isinstance(x, torch.Tensor))
-        assert attention.state_bytes(33, torch.float64) == size, choice
+        assert attention.state_bytes(33, torch.float64) == bytes_after(attention, 33), choice
+
+
+def test_only_the_fixed_pattern_has_a_summary(raises_one_line):
+    small = ("model=sparse", "model.attention.stride=4")  # summary=8
+    assert build(small).numbers["stride"] == 4
+    with raises_one_line("stride=4", "summary=8", "pattern=fixed"):
+        build((*small, "model.attention.pattern=fixed"))
+    with raises_one_line("stride=0", "at least 1"):
+        build(("model=sparse", "model.attention.stride=0"))
 
 
 def test_the_gate_of_gated_attention_stays_within_float32():

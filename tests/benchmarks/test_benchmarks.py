@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from benchmarks import collect, operators, peers, precision, record, report, sampling, scaling
+from linear_transformers import kernels
 from linear_transformers.provenance import checkout, machine, provenance, versions, write_provenance
 from tests.conftest import PROJECT
 from tests.programs import QUICK, run
@@ -56,6 +57,25 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
     assert measurement["summary"] == sampling.summary(rows)
     assert measurement["command"].startswith("uv run python -m benchmarks.sampling --length 20 9 ")
     assert "softmax, cached" in shlex.split(measurement["command"])
+
+
+def test_a_method_that_cannot_run_is_named_and_threads_stay_as_they_were(
+    results, monkeypatch, capsys
+):
+    monkeypatch.setattr(kernels, "step_unavailable", lambda: "there is no compiler")
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    with operators.thread_count(3):
+        call(
+            sampling, monkeypatch, "--length=9", "--layers=1", "--heads=2", "--model-dim=16",
+            "--batch=1", "--positions=1", "--steps=1", "--rounds=1", "--device=cpu", "--threads=1",
+            "--methods", "compiled", "fast-transformers", "recurrent",
+        )  # fmt: skip
+        assert torch.get_num_threads() == 3
+    rows = json.loads((results / "sampling-cpu.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["recurrent"]
+    printed = capsys.readouterr().out
+    assert "compiled is not measured: there is no compiler\n" in printed
+    assert "fast-transformers is not measured: pytorch-fast-transformers is not ins" in printed
 
 
 def test_a_measurement_says_what_it_depends_on(results, monkeypatch):
@@ -232,6 +252,12 @@ def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch,
     assert all(0 < abs(row["cost"]) < 0.1 for row in rows[1:3])
 
 
+def test_a_folder_that_is_no_run_is_refused_in_one_line(results, tmp_path, monkeypatch):
+    with pytest.raises(SystemExit, match=r"^error: \S*/nothing has no config.yaml\. Name .*$"):
+        call(collect, monkeypatch, "digits", f"{tmp_path}/nothing")
+    assert not results.exists()
+
+
 def test_a_multirun_is_collected_as_its_table(results, tmp_path, monkeypatch, capsys):
     run("train", "-m", *QUICK, f"paths.runs={tmp_path}/runs", "seed=1,2")
     (folder,) = (tmp_path / "runs/sweeps").iterdir()
@@ -277,6 +303,37 @@ def test_every_point_of_the_scaling_figure_has_a_process_of_its_own(results, mon
         row for row in rows if row["model"] != "linear"
     ]
     assert [row["length"] for row in again if row["model"] == "linear"] == [2**12]
+
+
+def test_each_point_of_the_scaling_figure_is_saved_beside_the_earlier_ones(results, monkeypatch):
+    """Those of models that are still to come, too; not those of models that are no more."""
+    path, saved = results / "scaling-cpu.json", []
+
+    def point(model, length, options):
+        rows = json.loads(path.read_text())["rows"] if path.is_file() else []
+        saved.append([(row["model"], row["length"]) for row in rows])
+        return {"model": model, "length": length, "milliseconds": 1.0, "megabytes": 1.0}
+
+    monkeypatch.setattr(scaling, "in_process_of_its_own", point)
+    sizes = ("--min-exponent=9", "--max-exponent=9", "--linear-max-exponent=10", "--device=cpu")
+    monkeypatch.setattr(scaling, "MODELS", {"gone": [], "softmax": [], "linear": []})
+    call(scaling, monkeypatch, *sizes)
+    assert saved.pop(0) == []
+    assert saved.pop() == [("gone", 512), ("softmax", 512), ("linear", 512)]
+    saved.clear()
+    monkeypatch.setattr(scaling, "MODELS", {"linear": [], "softmax": []})
+    call(scaling, monkeypatch, *sizes)
+    assert saved[1:] == [
+        [("linear", 512), ("softmax", 512)],
+        [("linear", 512), ("linear", 1024), ("softmax", 512)],
+    ]
+    assert "sources" not in json.loads(path.read_text())  # nothing is left of the first call
+
+
+def test_memory_is_that_of_the_device_that_was_asked_for(monkeypatch):
+    peaks = {"cuda:0": 1, "cuda:1": 2}
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device="cuda:0": peaks[device])
+    assert scaling.memory("cuda:1") == 2
 
 
 def test_the_exponent_of_a_power_is_found():

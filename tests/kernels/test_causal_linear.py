@@ -18,11 +18,8 @@ from linear_transformers.testing import random_qkv
 
 EPS = 1e-6
 LENGTHS = [1, 2, 63, 64, 65, 130]
-CPP = pytest.param(
-    cpp_linear,
-    id="cpp",
-    marks=pytest.mark.skipif(shutil.which("c++") is None, reason="the C++ kernel needs a compiler"),
-)
+NEEDS_COMPILER = pytest.mark.skipif(shutil.which("c++") is None, reason="there is no compiler")
+CPP = pytest.param(cpp_linear, id="cpp", marks=NEEDS_COMPILER)
 # Every algorithm that is fast; chunks that divide no length.
 FAST = [pytest.param(partial(chunkwise, chunk_size=12), id="chunkwise"), CPP]
 
@@ -81,6 +78,37 @@ def test_cpp_is_an_operator_to_torch(algorithm):
     torch.library.opcheck(
         torch.ops.linear_transformers.cpp_causal.default, (q, k, v, *state, EPS, True)
     )
+
+
+@pytest.mark.parametrize("algorithm", [CPP])
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("name", ["q", "k", "v", "kv_sum", "k_sum"])
+@pytest.mark.parametrize("dtypes", [(torch.float32, torch.float64), (torch.float64, torch.float32)])
+def test_one_tensor_of_another_type_is_converted(algorithm, name, fused, dtypes):
+    most, other = dtypes
+    exact = dict(zip("qkv", random_qkv(33), strict=True))
+    exact["kv_sum"], exact["k_sum"] = torch.rand(2, 3, 8, 8).double(), torch.rand(2, 3, 8).double()
+    given = {key: x.to(other if key == name else most) for key, x in exact.items()}
+
+    def run(algorithm, q, k, v, *state):
+        phi = Elu(8) if fused else Elu(8).forward
+        return algorithm(q, k, v, eps=EPS, phi=phi, state=LinearState(*state))
+
+    outputs, end = run(algorithm, *given.values())
+    assert {x.dtype for x in (outputs, *end)} == {given["v"].dtype}
+    expected, expected_end = run(parallel, *exact.values())
+    close = {"check_dtype": False, "rtol": 1e-5, "atol": 1e-5}
+    torch.testing.assert_close((outputs, *end), (expected, *expected_end), **close)
+
+
+@pytest.mark.parametrize("algorithm", [CPP])
+@pytest.mark.parametrize(("sums", "size"), [(0, 1), (1, 2)])  # of too few sequences, or too narrow
+def test_a_state_that_does_not_fit_is_refused(algorithm, sums, size, raises_one_line):
+    q, k, v = features(5)
+    state = [torch.zeros(2, 3, 8, 8), torch.zeros(2, 3, 8)]
+    state[sums] = state[sums].narrow(-3 if sums == 0 else -1, 0, 1)
+    with raises_one_line("[2, 3, 8, 8]", str(list(state[sums].shape))):
+        algorithm(q, k, v, eps=EPS, state=LinearState(*state))
 
 
 @pytest.mark.parametrize("algorithm", [CPP])
@@ -166,6 +194,11 @@ def test_no_weight_gives_zero_instead_of_nan(algorithm):
     zeros = torch.zeros(1, 3, 1, 2)
     outputs, _ = algorithm(zeros, zeros, torch.ones(1, 3, 1, 2), eps=EPS)
     torch.testing.assert_close(outputs, zeros)
+
+
+@NEEDS_COMPILER
+def test_auto_is_cpp_where_there_is_a_compiler():
+    assert LinearAttention(2, 8, feature_map=Elu).kernel_on(torch.device("cpu")) == "cpp"
 
 
 def test_where_there_is_no_compiler_it_is_said(monkeypatch, tmp_path):

@@ -9,6 +9,7 @@ from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, Block
 from linear_transformers.models.positions import sinusoids
+from linear_transformers.testing import tensors
 from tests.conftest import autoregressive
 
 ATTENTIONS = {
@@ -88,6 +89,26 @@ def test_the_head_keeps_float32_under_autocast():
     assert outputs.dtype == torch.float32
     assert not torch.equal(outputs, outputs.bfloat16().float())
     torch.testing.assert_close(outputs, model(tokens), rtol=0.1, atol=0.1)
+
+
+def test_a_state_in_float32_is_continued_under_autocast(attention):
+    """As in evaluation of a model in mixed precision: queries, keys and values are bfloat16."""
+    model = build(attention)
+    tokens = tokens_of(model)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        first, state = model.prefill(tokens[:, :20])
+        second, state = model.prefill(tokens[:, 20:-1], state)
+        last, _ = model.step(tokens[:, -1], state)
+    outputs = torch.cat([first, second, last.unsqueeze(1)], dim=1)
+    torch.testing.assert_close(outputs, model(tokens), rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_the_size_of_the_state_is_that_of_a_state(attention, dtype):
+    model = build(attention).to(dtype)
+    _, state = model.prefill(tokens_of(model, batch=1)[:, :9])
+    size = sum(x.nbytes for layer in state.layers for x in tensors(layer))
+    assert model.stack.state_bytes(9) == size
 
 
 def test_tokens_beyond_the_last_position_are_refused(raises_one_line):

@@ -59,7 +59,7 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         """Return the outputs of all positions, each seeing itself and those before it.
 
         Raises:
-            ValueError: The numbers of queries and keys differ.
+            ValueError: The numbers of queries and keys differ, or there are none.
         """
         return self.prefill(q, k, v)[0]
 
@@ -111,7 +111,7 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         """Return the outputs of positions that follow `state`, and the state after them.
 
         Raises:
-            ValueError: The numbers of queries and keys differ.
+            ValueError: The numbers of queries and keys differ, or there are none.
         """
 
 
@@ -158,9 +158,9 @@ AttentionFactory = Callable[[int, int], CausalAttention]
 
 
 def check_equal_lengths(q: sh.Queries, k: sh.Keys) -> None:
-    """Raise a ValueError unless there are as many queries as keys."""
-    if q.shape[1] != k.shape[1]:
+    """Raise a ValueError unless there are as many queries as keys, and at least one."""
+    if not 0 < q.shape[1] == k.shape[1]:
         raise ValueError(
-            f"Causal attention was given {q.shape[1]} queries and {k.shape[1]} keys. "
-            "Give as many of one as of the other; earlier keys belong in the state."
+            f"Causal attention was given {q.shape[1]} queries and {k.shape[1]} keys. Give as many "
+            "of one as of the other, at least one; earlier keys belong in the state."
         )

@@ -1,6 +1,6 @@
 """Softmax attention (Vaswani et al., 2017), on PyTorch's fused kernels, with a key-value cache."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +11,7 @@ from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CrossAttention, check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.precision import without_autocast
 
 
 class KeyValueMemory(NamedTuple):
@@ -45,9 +46,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         check_equal_lengths(q, k)
-        q, k, v = (x.transpose(1, 2) for x in (q, k, v))
-        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=self.scale)
-        return out.transpose(1, 2)
+        return self._read(q, k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         count = q.shape[1]
@@ -55,7 +54,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         if count > 1:
             visible = torch.ones(count, start + count, dtype=torch.bool, device=q.device)
             visible = visible.tril(start)
-        return self._read(q, cache.keys, cache.values, visible)
+        return self._read(q, cache.keys, cache.values, attn_mask=visible)
 
     def summarize(
         self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
@@ -68,12 +67,12 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         return KeyValueMemory(k.transpose(1, 2), v.transpose(1, 2), there)
 
     def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
-        return self._read(q, *memory)
+        return self._read(q, memory.keys, memory.values, attn_mask=memory.there)
 
-    def _read(
-        self, q: sh.Queries, keys: Tensor, values: Tensor, visible: Tensor | None
-    ) -> sh.Outputs:
-        out = F.scaled_dot_product_attention(
-            q.transpose(1, 2), keys, values, attn_mask=visible, scale=self.scale
-        )
+    def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
+        """Attend to keys and values [b, h, s, d or m], in their type."""
+        with without_autocast(values):
+            out = F.scaled_dot_product_attention(
+                q.transpose(1, 2).to(keys.dtype), keys, values, scale=self.scale, **mask
+            )
         return out.transpose(1, 2)

@@ -6,6 +6,7 @@ from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.ops import sparse
+from linear_transformers.ops.precision import widened, without_autocast
 
 PATTERNS = {
     "strided": (sparse.strided, sparse.strided_positions),
@@ -44,10 +45,11 @@ class SparseAttention(CachedAttention):
         super().__init__(num_heads, head_dim)
         if pattern not in PATTERNS:
             raise ValueError(f"pattern={pattern} is unknown. Choose one of {list(PATTERNS)}.")
-        if not 1 <= summary <= stride:
+        # Only `fixed` has a summary.
+        if not 1 <= (summary if pattern == "fixed" else 1) <= stride:
             raise ValueError(
-                f"stride={stride} and summary={summary} were asked for; "
-                "they must be at least 1, and summary at most stride."
+                f"stride={stride} and summary={summary} were asked for; they must be at least 1, "
+                "and summary at most stride if pattern=fixed."
             )
         self.all_positions, self.visible_to = PATTERNS[pattern]
         self.numbers = {"stride": stride, "summary": summary}
@@ -62,4 +64,7 @@ class SparseAttention(CachedAttention):
             return self.all_positions(q, k, v, start=start, **self.numbers)
         seen = self.visible_to(start, **self.numbers).to(q.device)
         keys, values = (x.index_select(2, seen) for x in (cache.keys, cache.values))
-        return F.scaled_dot_product_attention(q.transpose(1, 2), keys, values).transpose(1, 2)
+        q, keys, values = widened(q.transpose(1, 2), keys, values)
+        with without_autocast(values):
+            out = F.scaled_dot_product_attention(q, keys, values)
+        return out.transpose(1, 2).to(cache.values.dtype)

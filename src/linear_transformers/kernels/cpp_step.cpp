@@ -118,10 +118,14 @@ inline void block_of(int64_t rows, const float* x, int64_t stride, const W* weig
   }
 }
 
-// One thread's share of `count` equal parts.
+// This thread's share of `count` equal parts.
 struct Share {
-  Share(int64_t thread, int64_t threads, int64_t count)
-      : begin(thread * count / threads), end((thread + 1) * count / threads) {}
+  explicit Share(int64_t count) {
+    // The team's size: OpenMP may grant fewer threads than were asked for.
+    const int64_t thread = omp_get_thread_num(), threads = omp_get_num_threads();
+    begin = thread * count / threads;
+    end = (thread + 1) * count / threads;
+  }
   int64_t begin, end;
 };
 
@@ -130,7 +134,7 @@ void product_in(const Stack& n, const Matrix& matrix, const float* x, int64_t st
                 const Write& write) {
   const int64_t groups = (n.batch + kRows - 1) / kRows;
   const W* weights = static_cast<const W*>(matrix.weights);
-  const Share share(omp_get_thread_num(), n.threads, padded(matrix.outputs) / kPanel * groups);
+  const Share share(padded(matrix.outputs) / kPanel * groups);
   for (int64_t unit = share.begin; unit < share.end; ++unit) {
     const int64_t panel = unit / groups, first = unit % groups * kRows, column = panel * kPanel;
     block_of<kRows>(std::min<int64_t>(kRows, n.batch - first), x + first * stride, stride,
@@ -260,7 +264,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
               store(room.heads + b * room.projected + y, values);
             });
 #pragma omp barrier
-    const Share share(thread, n.threads, n.batch * n.heads);
+    const Share share(n.batch * n.heads);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
       const int64_t b = unit / n.heads, first = unit % n.heads * head_width;
       const float* q = room.heads + b * room.projected + first;

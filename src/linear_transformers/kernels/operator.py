@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
-from linear_transformers.ops.precision import mapped, widened, without_autocast
+from linear_transformers.ops.precision import accumulation_dtype, mapped, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
 
 Map = Callable[[Tensor], Tensor]
@@ -48,7 +48,7 @@ def operator(
         run_backward: The function that, given the five tensors, outputs and weights, and the
             gradients of the outputs and of the state after them, writes the five gradients.
         dtypes: The types in which the kernel computes; q, k and v of other or differing types
-            are widened first. None is any mixture.
+            are first converted to that of sums over the values. None is any mixture.
     """
 
     def forward(
@@ -81,14 +81,9 @@ def operator(
         given = [*ctx.saved_tensors, d_outputs, d_kv_sum, d_k_sum]
         return *backward_op(given, ctx.elu), None, None
 
-    namespace = "linear_transformers"
-    forward_op = torch.library.custom_op(f"{namespace}::{name}", forward, mutates_args=())
-    backward_op = torch.library.custom_op(
-        f"{namespace}::{name}_backward", backward, mutates_args=()
-    )
-    forward_op.register_fake(fake_forward)
-    backward_op.register_fake(fake_backward)
-    forward_op.register_autograd(differentiate, setup_context=keep)
+    forward_op = _registered(name, forward, fake_forward)
+    backward_op = _registered(f"{name}_backward", backward, fake_backward)
+    torch.library.register_autograd(_qualified(name), differentiate, setup_context=keep)
     return partial(attend, forward_op, dtypes)
 
 
@@ -113,7 +108,7 @@ def attend(
         v: See `parallel`.
         eps: See `normalize`.
         phi: See `parallel`. Fused where it is elu + 1.
-        state: See `parallel`.
+        state: See `parallel`. Converted to the type of sums over the values.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
@@ -121,16 +116,24 @@ def attend(
     Raises:
         ValueError: The kernel cannot run here, or on these tensors.
     """
-    dtype, elu = v.dtype, fuses(phi)
+    dtype, wide, elu = v.dtype, accumulation_dtype(v.dtype), fuses(phi)
     if not elu:
         q, k = mapped(phi, q, k)
     if dtypes and not (q.dtype == k.dtype == dtype and dtype in dtypes):
-        q, k, v = widened(q, k, v)
+        q, k, v = (x.to(wide) for x in (q, k, v))
+    sizes = len(q), q.shape[2], q.shape[3], v.shape[3]
     if state is None:
-        sizes = len(q), q.shape[2], q.shape[3], v.shape[3]
         state = empty_state(*sizes, device=v.device, dtype=dtype)
+    # The kernel reads memory by these sizes and types, whatever it is given.
+    if (state.kv_sum.shape, state.k_sum.shape) != (sizes, sizes[:3]):
+        raise ValueError(
+            f"The state has sums of {list(state.kv_sum.shape)} and {list(state.k_sum.shape)}; "
+            f"these inputs need {list(sizes)} and {list(sizes[:3])}. Give the state of the same "
+            "sequences, or None."
+        )
+    kv_sum, k_sum = (sums.to(wide) for sums in state)
     with without_autocast(v):
-        outputs, _, kv_sum, k_sum = operation(q, k, v, *state, eps, elu)
+        outputs, _, kv_sum, k_sum = operation(q, k, v, kv_sum, k_sum, eps, elu)
     return outputs.to(dtype), LinearState(kv_sum, k_sum)
 
 
@@ -146,6 +149,23 @@ def refuse(kernel: str, reason: str | None) -> None:
     """Raise a ValueError if there is a reason why a kernel cannot run."""
     if reason:
         raise ValueError(f"kernel={kernel} cannot run: {reason}. Use kernel=auto.")
+
+
+def _registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    """Register an operator of tensors, and return it.
+
+    `torch.library.custom_op` does this too, and imports torch's compiler at the first call: that
+    takes as long as torch itself.
+    """
+    schema = torch.library.infer_schema(function, mutates_args=())
+    torch.library.define(_qualified(name), schema)
+    torch.library.impl(_qualified(name), "default", function)
+    torch.library.register_fake(_qualified(name), fake)
+    return getattr(torch.ops.linear_transformers, name).default
+
+
+def _qualified(name: str) -> str:
+    return f"linear_transformers::{name}"
 
 
 def _like(x: Tensor) -> Tensor:

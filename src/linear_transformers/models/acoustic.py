@@ -4,18 +4,14 @@ import math
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers.ops.bidirectional import valid
 from linear_transformers.shapes import Features, Lengths
 
 NORMALIZATIONS = ("corpus", "utterance", "none")
 SUBSAMPLINGS = (1, 2, 4)
-
-
-def within(lengths: Lengths, length: int) -> Bool[Tensor, "b t 1"]:
-    """Return which positions of a padded batch are not padding."""
-    return (torch.arange(length, device=lengths.device) < lengths.unsqueeze(1)).unsqueeze(-1)
 
 
 class Normalization(nn.Module):
@@ -48,9 +44,9 @@ class Normalization(nn.Module):
             return (x - self.mean) / self.deviation
         if self.kind == "none":
             return x
-        valid, count = within(lengths, x.shape[1]), lengths[:, None, None]
-        mean = x.where(valid, 0).sum(1, keepdim=True) / count
-        variance = (x - mean).where(valid, 0).square().sum(1, keepdim=True) / count
+        mask, count = valid(lengths, x.shape[1]).unsqueeze(-1), lengths[:, None, None]
+        mean = x.where(mask, 0).sum(1, keepdim=True) / count
+        variance = (x - mean).where(mask, 0).square().sum(1, keepdim=True) / count
         return (x - mean) / (variance + 1e-5).sqrt()
 
 
@@ -79,7 +75,7 @@ class Convolution(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t i"], lengths: Lengths
     ) -> tuple[Float[Tensor, "b s e"], Lengths]:
-        x = x.where(within(lengths, x.shape[1]), 0)
+        x = x.where(valid(lengths, x.shape[1]).unsqueeze(-1), 0)
         x = F.pad(x.mT, (self.left, self.right))
         return self.weights(x).mT, (lengths - 1) // self.stride + 1
 

@@ -159,8 +159,9 @@ class Transformer(nn.Module):
         )
 
     def state_bytes(self, length: int) -> int:
-        """Return the size of one sequence's float32 state after `length` positions, in bytes."""
-        return sum(block.attention.state_bytes(length) for block in self.blocks)
+        """Return the size of one sequence's state after `length` positions, in bytes."""
+        dtype = self.blocks[0].project_in.weight.dtype
+        return sum(block.attention.state_bytes(length, dtype) for block in self.blocks)
 
     def step(
         self, x: InputsOne, state: StackState, *, in_place: bool = False
