@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +62,36 @@ def test_a_wrong_name_is_refused_before_torch_is_imported(tmp_path):
     assert loaded == "False"
 
 
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("linear", "model.complete(model.images('test')[:1])"),
+        ("speech", "import torch; model.transcribe(torch.zeros(16000))"),
+    ],
+)
+def test_what_takes_long_to_import_is_not_needed(runs, name, use):
+    """`benchmarks/startup.py` measures what this keeps."""
+    code = (
+        "import sys, linear_transformers as lt\n"
+        f"model = lt.load({str(runs / name)!r}, device='cpu')\n{use}\n"
+        "print(*sys.modules)"
+    )
+    outcome = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    loaded = set(outcome.stdout.split())
+    assert "torch" in loaded
+    slow = {"torch._dynamo", "torchvision", "lightning", "torchmetrics", "hydra", "omegaconf",
+            "wandb", "mlflow", "triton", "sympy", "scipy"}  # fmt: skip
+    assert not slow & loaded
+
+
+def test_the_version_is_that_of_the_package():
+    assert lt.__version__ == version("linear-transformers")
+    with pytest.raises(AttributeError, match="no attribute nothing"):
+        lt.nothing  # noqa: B018
+
+
 def test_images_are_completed_as_sample_completes_them(runs, model, tmp_path):
     name = model.folder.name
     job = (f"paths.runs={runs}", f"ckpt={name}", "index=[3]", "n=2", "seed=5", "rows=3")
@@ -68,7 +99,7 @@ def test_images_are_completed_as_sample_completes_them(runs, model, tmp_path):
     drawn = model.complete(model.images("test")[3:4], rows=3, n=2, seed=5)
     assert (drawn[:, :3] == model.images("test")[3:4, :3]).all()
     for number, image in enumerate(drawn):
-        with Image.open(tmp_path / f"out/0000-{number}.png") as picture:
+        with Image.open(tmp_path / f"out/0003-{number}.png") as picture:
             shown = np.asarray(picture.convert("L").resize((8, 8), Image.Resampling.NEAREST))
         np.testing.assert_allclose(shown, image[..., 0] * 255.0 / 16, atol=1)
 

@@ -26,11 +26,16 @@ A trained model, from Python:
 """
 
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-__version__ = version("linear-transformers")
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # late: programs start without it
+
+        return version("linear-transformers")
+    raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
 def load(

@@ -93,14 +93,21 @@ class Prefix:
     """One sequence as far as it was read. A prefix is a value: `read` makes another one.
 
     Attributes:
+        model: The model that read it.
         values: The values that were read, [t].
-        probabilities: The probability of each value that may come next, [v].
+        parameters: The parameters of the next value's distribution.
+        state: The state of the model.
     """
 
     model: SequenceModel
     values: Int[Tensor, " t"]
     parameters: Float[Tensor, "1 p"]
     state: Any
+
+    @property
+    def state_bytes(self) -> int:
+        """The size of the state, in bytes."""
+        return self.model.task.model.stack.state_bytes(len(self.values))
 
     @classmethod
     @torch.inference_mode()
@@ -115,6 +122,7 @@ class Prefix:
     @property
     @torch.inference_mode()
     def probabilities(self) -> Float[Tensor, " v"]:
+        """The probability of each value that may come next."""
         distribution: ValueDistribution = self.model.task.distribution
         values = torch.arange(distribution.num_values, device=self.parameters.device)
         parameters = self.parameters.expand(len(values), -1)
