@@ -1,0 +1,104 @@
+"""Seconds until a program has done the least it can do, beside `import torch` alone.
+
+    uv run --group dev python -m benchmarks.startup
+    uv run --group dev python -m benchmarks.startup --rounds 9 --bytecode compiled
+
+Each figure is the median of whole processes, the cases taking turns. `none` is the first start
+after an installation: no bytecode is there, of torch's neither.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.record import Measurement
+from linear_transformers.pictures.tables import markdown
+
+PROJECT = Path(__file__).parent.parent
+TORCH = "import torch"
+TINY = ("trainer=cpu", "logger=none", "debug=step", "test=false", "model.num_layers=2",
+        "model.num_heads=2", "model.model_dim=16")  # fmt: skip
+SPEECH = ("data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3",
+          "data.batch_frames=900", "model.causal=true")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--bytecode", nargs="+", default=["compiled", "none"])
+    options = parser.parse_args()
+    measurement = Measurement("startup", "Starting", device="cpu", seeds=[0])
+    with tempfile.TemporaryDirectory() as folder:
+        cases = prepared(Path(folder))
+        rows = [row for kind in options.bytecode for row in measured(cases, kind, options.rounds)]
+    path = measurement.save(rows)
+    Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
+
+
+def prepared(folder: Path) -> dict[str, list[str]]:
+    """Train the smallest models, and return the command line of each case."""
+    here = (f"paths.runs={folder}/runs", f"paths.data={folder}/data")
+    python = sys.executable
+    for name, choices in (("images", ()), ("speech", SPEECH)):
+        line = [python, "train.py", *TINY, *choices, *here, f"run_id={name}"]
+        subprocess.run(line, cwd=PROJECT, check=True, capture_output=True)
+    recording = next((folder / "data").rglob("*.flac"))
+    run = f"{folder}/runs/images"
+    load = f"import linear_transformers as lt; lt.load({run!r})"
+    sample = ["sample.py", f"ckpt={run}", f"out={folder}/out", "overwrite=true", "gif=false"]
+    return {
+        TORCH: [python, "-c", TORCH],
+        "train.py --help": [python, "train.py", "--help"],
+        "a path that is not there": [python, "train.py", "data=arrays", "data.path=gone.npz"],
+        "lt.load": [python, "-c", load],
+        "sample.py, one image": [python, *sample, "images=1"],
+        "transcribe.py, one recording": [
+            python, "transcribe.py", f"ckpt={folder}/runs/speech", f"audio={recording}",
+        ],
+        "train.py, one step": [
+            python, "train.py", *TINY, *here, "debug=step",
+        ],
+    }  # fmt: skip
+
+
+def measured(cases: dict[str, list[str]], bytecode: str, rounds: int) -> list[dict[str, Any]]:
+    """Return the median seconds of each case.
+
+    Args:
+        cases: The command lines.
+        bytecode: `compiled`, or `none`: whether Python finds compiled modules.
+        rounds: The number of times that each case is run; one more comes before.
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    with tempfile.TemporaryDirectory() as nothing:
+        if bytecode == "none":
+            environment |= {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPYCACHEPREFIX": nothing}
+        for number in range(rounds + 1):
+            for name, line in cases.items():
+                start = time.perf_counter()
+                subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True)
+                if number:  # the first round fills caches
+                    seconds[name].append(time.perf_counter() - start)
+    torch = median(seconds[TORCH])
+    return [
+        {
+            "bytecode": bytecode,
+            "case": name,
+            "seconds": round(median(times), 2),
+            "over_torch": round(median(times) - torch, 2),
+        }
+        for name, times in seconds.items()
+    ]
+
+
+if __name__ == "__main__":
+    main()
