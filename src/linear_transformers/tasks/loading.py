@@ -41,8 +41,8 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
             checked_choice(config.get("task"), "task", Task), model, checkpoint["shape"]
         )
         task.model.load_state_dict(state)
+        data = checked_choice(config.get("data"), "data", DataSource)
     task.model.to(_device(device)).eval()
-    data = checked_choice(config.get("data"), "data", DataSource)
     return task.trained_class(path, config, weights, task, data)
 
 
