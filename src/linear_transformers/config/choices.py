@@ -315,7 +315,7 @@ def _is_foreign(target: Callable[..., Any]) -> bool:
 
 
 def _parts(annotation: Any) -> tuple[Any, ...]:
-    """The members of a union; of anything else, itself."""
+    """Return the members of a union, or the annotation itself."""
     if get_origin(annotation) is Annotated:
         return _parts(get_args(annotation)[0])
     return get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)

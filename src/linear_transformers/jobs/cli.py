@@ -1,4 +1,4 @@
-"""The command line: help at once, Hydra's composition, and complaints of one line."""
+"""The command line: help at once, Hydra's composition, and error messages of one line."""
 
 import os
 import re
@@ -102,7 +102,7 @@ class Program:
                 self.sweep.report()
 
     def _task(self, cfg: DictConfig) -> float | None:
-        """What Hydra calls with each configuration it composed."""
+        """Run the job with a configuration that Hydra composed."""
         self.composed = True
         sys.argv = self.typed  # what a record, and a process that is started, have to say
         about = HydraConfig.get()

@@ -43,7 +43,7 @@ class Run:
         return self.checkpoints / "last.ckpt"
 
     def best_checkpoint(self) -> Path:
-        """The checkpoint to sample from: the best, else the last.
+        """Return the checkpoint to sample from: the best, else the last.
 
         Raises:
             ValueError: The run has none.
