@@ -102,7 +102,7 @@ def command() -> str:
     """Return the command line to type, from the project's folder, to run this program again."""
     program, *arguments = sys.argv or [""]
     path = Path(program)
-    if path.name == COMMAND:
+    if path.stem == COMMAND:  # an .exe, somewhere
         return shlex.join([COMMAND, *map(_without_places, arguments)])
     module = [path.stem]
     while (path.parent / "__init__.py").is_file():
