@@ -267,6 +267,14 @@ def test_an_interrupted_job_is_continued_where_it_stopped(runs, tmp_path, sample
     assert not list(tmp_path.glob("out/.*"))
 
 
+def test_what_is_continued_is_a_job_of_the_same_seed(runs):
+    for seed in (1, 12):
+        job = ("sample", f"paths.runs={runs}", "ckpt=categorical", "images=1", "gif=false")
+        run(*job, f"seed={seed}")
+    assert "complete-seed1/" in run(*job, "seed=1", "continue=true")
+    assert len(list((runs / "categorical/samples").glob("complete-seed1*"))) == 2
+
+
 def test_ctrl_c_says_how_to_go_on(runs, tmp_path):
     process = subprocess.Popen(
         [sys.executable, PROJECT / "sample.py", f"paths.runs={runs}", "ckpt=linear",

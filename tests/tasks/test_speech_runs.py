@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -364,6 +365,28 @@ def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
     soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)
     assert "25 ms" in complaint_of(root, "linear", tmp_path / "short.wav")
     assert "neither a run nor a checkpoint" in complaint_of(root, "nobody", one)
+
+
+def test_a_recording_that_a_manifest_has_twice_counts_twice(root, recordings, tmp_path, capfd):
+    manifest = next(root.rglob("test.jsonl"))
+    first = json.loads(manifest.read_text().splitlines()[0])
+    first["audio"] = str((manifest.parent / first["audio"]).resolve())
+    other = first | {"phones": first["phones"][::-1]}
+    rates = []
+    for name, lines in (("one", [first]), ("other", [other]), ("both", [first, other])):
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+        transcribe(root, "linear", tmp_path / f"{name}.jsonl")
+        rates.append(float(re.search(r"phone error rate ([\d.]+)", capfd.readouterr().err)[1]))
+    assert rates[2] == pytest.approx((rates[0] + rates[1]) / 2, abs=0.02)
+
+
+def test_a_manifest_of_texts_is_refused_by_what_can_be_done(root, recordings, tmp_path):
+    audio = str(sorted(recordings.iterdir())[0])
+    line = {"audio": audio, "duration": 1.0, "text": "hello", "speaker": "x"}
+    (tmp_path / "text.jsonl").write_text(json.dumps(line) + "\n")
+    message = complaint_of(root, "linear", tmp_path / "text.jsonl")
+    assert "give a manifest with those" in message
+    assert "data." not in message
 
 
 def test_one_bad_recording_does_not_end_the_others(root, recordings, tmp_path, capfd):

@@ -58,5 +58,5 @@ class BucketAttention(BidirectionalAttention):
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:
-        there = None if lengths is None else valid(lengths, q.shape[1])
-        return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=False, there=there)
+        mask = None if lengths is None else valid(lengths, q.shape[1])
+        return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=False, mask=mask)

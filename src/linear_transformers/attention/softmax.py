@@ -19,7 +19,7 @@ class KeyValueMemory(NamedTuple):
 
     keys: Float[Tensor, "b h s d"]
     values: Float[Tensor, "b h s m"]
-    there: Bool[Tensor, "b 1 1 s"] | None
+    mask: Bool[Tensor, "b 1 1 s"] | None
 
 
 class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
@@ -59,15 +59,15 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
     def summarize(
         self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> KeyValueMemory:
-        there = None
+        mask = None
         if lengths is not None:
-            there = valid(lengths, k.shape[1])
-            k, v = (x.where(there[..., None, None], 0) for x in (k, v))  # 0 times NaN is NaN
-            there = there[:, None, None]
-        return KeyValueMemory(k.transpose(1, 2), v.transpose(1, 2), there)
+            mask = valid(lengths, k.shape[1])
+            k, v = (x.where(mask[..., None, None], 0) for x in (k, v))  # 0 times NaN is NaN
+            mask = mask[:, None, None]
+        return KeyValueMemory(k.transpose(1, 2), v.transpose(1, 2), mask)
 
     def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
-        return self._read(q, memory.keys, memory.values, attn_mask=memory.there)
+        return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
 
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
         """Attend to keys and values [b, h, s, d or m], in their type."""

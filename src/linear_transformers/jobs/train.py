@@ -180,10 +180,10 @@ def _run(
 
 
 def _outcome(figure: float | None, run: Run, task: Task, first: bool) -> Outcome:
-    told = {"run": run.path.name, **summary(run.metrics)} if first else {}
+    figures = {"run": run.path.name, **summary(run.metrics)} if first else {}
     if figure is not None and task.figure.best == "max":
         figure = -figure  # sweepers minimise
-    return Outcome(figure, told)
+    return Outcome(figure, figures)
 
 
 def _fit(

@@ -138,17 +138,17 @@ def chunked(
     *,
     chunk: int,
     causal: bool,
-    there: Bool[Tensor, "b t"] | None = None,
+    mask: Bool[Tensor, "b t"] | None = None,
 ) -> Float[Tensor, "b t h m"]:
     """Attend as the paper does, with or without its causal mask. Padding is ignored."""
     dtype, rounds, length = v.dtype, buckets.shape[2], q.shape[1]
-    if there is not None:
-        q, v = (x.where(there[..., None, None], 0) for x in (q, v))  # 0 times NaN is NaN
+    if mask is not None:
+        q, v = (x.where(mask[..., None, None], 0) for x in (q, v))  # 0 times NaN is NaN
     queries, values = (_heads_first(x, rounds) for x in widened(q, v))
     keys = F.normalize(queries, dim=-1)
-    if there is not None:
+    if mask is not None:
         last = torch.iinfo(buckets.dtype).max  # sorted last, padding moves no chunk
-        buckets = buckets.masked_fill(~there[:, None, None], last)
+        buckets = buckets.masked_fill(~mask[:, None, None], last)
     buckets, order = buckets.sort(dim=-1, stable=True)
     queries, keys, values = (_take(x, order) for x in (queries, keys, values))
     with without_autocast(v):

@@ -1,6 +1,7 @@
 """The folder of one sampling job: its images, and their record, samples.json."""
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -196,5 +197,6 @@ class SampleFolder:
 
 def _last(samples: Path, label: str) -> Path:
     """Return the newest folder of a label: label, label-2, label-3, ..."""
-    taken = [path for path in samples.glob(f"{label}*") if path.is_dir()]
+    of_label = re.compile(re.escape(label) + r"(-\d+)?")  # of seed 1, not of seed 12
+    taken = [path for path in samples.glob(f"{label}*") if of_label.fullmatch(path.name)]
     return max(taken, key=lambda path: (len(path.name), path.name), default=samples / label)

@@ -34,12 +34,20 @@ from linear_transformers.tasks.speech_recognition.streaming import (
 MANIFEST = ".jsonl"
 
 
-class Heard(NamedTuple):
-    """A recording that was read: its name, its duration in seconds, its features [t, f]."""
+class Recording(NamedTuple):
+    """A recording that was read.
+
+    Attributes:
+        name: The file's path, or `-`.
+        seconds: The duration.
+        features: The features [t, f].
+        reference: The labels of what is said, where it is known.
+    """
 
     name: str
     seconds: float
     features: Tensor
+    reference: list[int] | None
 
 
 @dataclass(kw_only=True)
@@ -86,25 +94,24 @@ class Transcribe(Use):
 
 def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
     language_model = _language_model(job, shape)
-    references = _references(job, shape)
-    recordings, counts = list(references), []
+    recordings, counts = _recordings(job, shape), []
     start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(job.out) as out:
         for group in _groups(_with_bar(recordings), shape, job.batch, faults):
             every = scores_of(
-                model, [heard.features for heard in group],
+                model, [recording.features for recording in group],
                 window=job.window, overlap=job.overlap, batch=job.batch,
             )  # fmt: skip
-            for heard, scores in zip(group, every, strict=True):
+            for recording, scores in zip(group, every, strict=True):
                 labels = labels_of(
                     scores, beam=job.beam, language_model=language_model, weight=job.lm_weight,
                     bonus=job.lm_bonus if language_model else 0.0,
                 )  # fmt: skip
-                for line in _written(job, heard, labels, scores, shape, model.subsampling):
+                for line in _written(job, recording, labels, scores, shape, model.subsampling):
                     print(line, file=out, flush=True)
-                seconds += heard.seconds
-                if (reference := references[heard.name]) is not None:
-                    counts.append(confusions([reference], [labels], len(shape.labels)))
+                seconds += recording.seconds
+                if recording.reference is not None:
+                    counts.append(confusions([recording.reference], [labels], len(shape.labels)))
     if len(faults) == len(recordings) == 1:
         raise ValueError(faults[0])
     took = time.perf_counter() - start
@@ -123,30 +130,36 @@ def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Ou
     return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
 
 
-def _references(job: Transcribe, shape: SpeechShape) -> dict[str, list[int] | None]:
-    """Return the recordings with their reference labels, which only a manifest has."""
+def _recordings(job: Transcribe, shape: SpeechShape) -> list[tuple[str, list[int] | None]]:
+    """Return the recordings' names, and their reference labels, which only a manifest has."""
     path = Path(job.audio)
     if path.suffix == MANIFEST:
-        return {str(u.audio): shape.encode(u.units) for u in _manifest(path, shape, "audio")}
+        return [(str(u.audio), shape.encode(u.units)) for u in _manifest(path, shape, "audio")]
     names = ["-"] if job.audio == "-" else [str(recording) for recording in recordings_in(path)]
-    return dict.fromkeys(names)
+    return [(name, None) for name in names]
 
 
 def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance]:
     for line in read_manifest(path, shape.kind):
         if not isinstance(line, Utterance):
-            raise ValueError(f"{option}: {line}")
+            fault = line.partition(" Give data.")[0]
+            raise ValueError(
+                f"{option}={path}: {fault} The model has {shape.kind}: give a manifest with those."
+            )
         yield line
 
 
 def _groups(
-    recordings: Iterable[str], shape: SpeechShape, batch: int, faults: list[str]
-) -> Iterator[list[Heard]]:
+    recordings: Iterable[tuple[str, list[int] | None]],
+    shape: SpeechShape,
+    batch: int,
+    faults: list[str],
+) -> Iterator[list[Recording]]:
     """Yield recordings in groups of `batch`, and add what is wrong with others to `faults`."""
-    group: list[Heard] = []
-    for recording in recordings:
+    group: list[Recording] = []
+    for name, reference in recordings:
         try:
-            group.append(_read(recording, shape))
+            group.append(_read(name, reference, shape))
         except (ValueError, OSError) as error:
             faults.append(str(error))
         if len(group) == batch:
@@ -156,20 +169,20 @@ def _groups(
         yield group
 
 
-def _read(recording: str, shape: SpeechShape) -> Heard:
-    if recording == "-":
+def _read(name: str, reference: list[int] | None, shape: SpeechShape) -> Recording:
+    if name == "-":
         waveform = from_standard_input(shape.sample_rate)
     else:
-        waveform = read_audio(Path(recording), shape.sample_rate)
+        waveform = read_audio(Path(name), shape.sample_rate)
     features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
     if len(features) == 0:
-        raise ValueError(f"{recording} lasts less than 25 ms: it has not a single frame.")
-    return Heard(recording, len(waveform) / shape.sample_rate, features)
+        raise ValueError(f"{name} lasts less than 25 ms: it has not a single frame.")
+    return Recording(name, len(waveform) / shape.sample_rate, features, reference)
 
 
 def _written(
     job: Transcribe,
-    heard: Heard,
+    recording: Recording,
     labels: list[int],
     scores: Tensor,
     shape: SpeechShape,
@@ -178,7 +191,7 @@ def _written(
     """Return the lines of a transcript: one of phones, one per phone, or a JSON object."""
     text = shape.decode(labels)
     if job.format == "phones":
-        return [text if heard.name == "-" else f"{heard.name}\t{text}"]
+        return [text if recording.name == "-" else f"{recording.name}\t{text}"]
     rate = shape.sample_rate
     frame = shift_samples(rate) / rate * subsampling
     spans: list[dict[str, Any]] = [
@@ -191,11 +204,13 @@ def _written(
         for span in align(scores, labels)
     ]
     if job.format == "json":
-        about = {"audio": heard.name, "duration": round(heard.seconds, 3)}
+        about = {"audio": recording.name, "duration": round(recording.seconds, 3)}
         return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
     # Neither ids nor labels in a CTM have spaces.
     inside = Path(job.audio).is_dir()
-    name = Path(heard.name).relative_to(job.audio) if inside else Path(Path(heard.name).name)
+    name = (
+        Path(recording.name).relative_to(job.audio) if inside else Path(Path(recording.name).name)
+    )
     utterance = str(name.with_suffix("")).replace(" ", "_")
     return [
         f"{utterance} 1 {span['start']:.3f} {span['duration']:.3f} "
@@ -256,7 +271,7 @@ def _output(path: str | None) -> Iterator[TextIO]:
         raise ValueError(f"out={path} exists already. Choose another name.") from error
 
 
-def _with_bar(recordings: list[str]) -> Iterable[str]:
+def _with_bar(recordings: list[Any]) -> Iterable[Any]:
     console = Console(stderr=True)
     hidden = not console.is_terminal or len(recordings) == 1
     return track(recordings, "transcribing", console=console, transient=True, disable=hidden)
