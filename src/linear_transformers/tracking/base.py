@@ -58,9 +58,9 @@ class Tracker(Logger):
             ValueError: The run cannot be opened, and the configuration requires it.
         """
 
-    def log_summary(self, figures: dict[str, Any]) -> None:
+    def log_summary(self, figures: dict[str, Any], step: int) -> None:
         """Show figures of the whole run, which no chart over steps is of."""
-        self.log_metrics(figures)
+        self.log_metrics(figures, step)
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         """Show a PNG or GIF file."""

@@ -94,7 +94,7 @@ class WandbTracker(Tracker):
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
         """Do nothing: the run was opened with its configuration."""
 
-    def log_summary(self, figures: dict[str, Any]) -> None:
+    def log_summary(self, figures: dict[str, Any], step: int) -> None:
         self.run.summary.update(figures)
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
