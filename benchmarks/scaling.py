@@ -1,7 +1,7 @@
 """Figure 1 of Katharopoulos et al. (2020): time and peak memory of attention against length.
 
-    uv run python -m benchmarks.scaling
-    uv run python -m benchmarks.scaling --models linear softmax --max-exponent 13
+    uv run --group dev python -m benchmarks.scaling
+    uv run --group dev python -m benchmarks.scaling --models linear softmax --max-exponent 13
 
 Forward and backward of one attention layer on random input, N = 2^9 ... 2^16, the batch in
 inverse proportion to N; linear attention goes on to 2^20, one sequence at a time. Each point

@@ -63,9 +63,7 @@ def prepared(folder: Path) -> dict[str, list[str]]:
         "transcribe.py, one recording": [
             python, "transcribe.py", f"ckpt={folder}/runs/speech", f"audio={recording}",
         ],
-        "train.py, one step": [
-            python, "train.py", *TINY, *here, "debug=step",
-        ],
+        "train.py, one step": [python, "train.py", *TINY, *here],
     }  # fmt: skip
 
 

@@ -75,9 +75,24 @@ def call_of(program: str) -> str:
     return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
 
 
-def call_of_tool(words: str) -> str:
-    """Return how to call a tool of this environment, the way that this process was called."""
-    return f"uv run {words}" if _is_script(Path(sys.argv[0])) else words
+def call_of_tool(words: str, *, extra: str | None = None) -> str:
+    """Return how to call a tool of this environment, the way that this process was called.
+
+    Args:
+        words: The tool and its arguments.
+        extra: The extra of this project that brings the tool.
+    """
+    if not _is_script(Path(sys.argv[0])):
+        return words
+    return f"uv run --extra {extra} {words}" if extra else f"uv run {words}"
+
+
+def call_with(extra: str) -> str:
+    """Return how to get what an extra of this project brings: this call with it, or pip's."""
+    program, *arguments = sys.argv
+    if not _is_script(Path(program)):
+        return f"pip install '{COMMAND}[{extra}]'"
+    return shlex.join(["uv", "run", "--extra", extra, os.path.relpath(program), *arguments])
 
 
 def in_words_of_this_call(text: str) -> str:

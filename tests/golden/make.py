@@ -1,6 +1,6 @@
 """Record the golden runs anew.
 
-    uv run python -m tests.golden.make
+    uv run --group dev python -m tests.golden.make
 
 For a commit that changes what training computes on purpose, and says why.
 """

@@ -1,12 +1,15 @@
 """What a run tells its trackers, read back with each tracker's own reader."""
 
 import json
+import re
+import shlex
 import time
 
 import pytest
 import wandb
 from lightning.pytorch.utilities import rank_zero_only
 
+from linear_transformers.provenance import call_with
 from linear_transformers.tracking import Description, Record, WandbTracker
 from linear_transformers.tracking.record import summary
 from tests.programs import QUICK, complaint, every, metrics, read_back, run, run_apart, wandb_runs
@@ -228,6 +231,8 @@ def test_tensorboard_shows_figures_pictures_and_the_configuration(tmp_path):
     assert len(ours) == 2
     assert {"samples/generated", "samples/completed", "samples/test"} <= set(tags["images"])
     assert any("speed/sampling" in tag for tag in tags["tensors"])
+    assert any("summary" in tag for tag in tags["tensors"])
+    assert not any("baseline" in tag for tag in tags["scalars"])  # no curve: a table
     assert "seed: 0" in (tmp_path / "a/tensorboard/hparams.yaml").read_text()
 
 
@@ -240,7 +245,8 @@ def test_mlflow_keeps_one_run_in_one_database(tmp_path):
             "train", *QUICK, "logger=mlflow", f"paths.runs={tmp_path}", "run_id=a", "tags=[mine]",
             *more,
         )  # fmt: skip
-    assert "mlflow ui --backend-store-uri sqlite:///" in printed
+    assert "uv run --extra mlflow mlflow ui --backend-store-uri sqlite:///" in printed
+    assert not re.search(r"INFO|WARNING|alembic|Creating initial", printed)
     client = tracking.MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
     (experiment,) = [x for x in client.search_experiments() if x.name == "linear-transformers"]
     (mlflow_run,) = client.search_runs([experiment.experiment_id])
@@ -266,8 +272,11 @@ def test_a_tracker_that_is_not_installed_is_named(tmp_path, monkeypatch, name):
 
     base = {"tensorboard": "TensorBoardLogger", "mlflow": "MLFlowLogger"}[name]
     monkeypatch.setattr(f"linear_transformers.tracking.{name}.{base}.__init__", missing)
-    message = complaint("train", *QUICK, f"logger={name}", f"paths.runs={tmp_path}")
-    assert f"linear-transformers[{name}]" in message
+    line = [*QUICK, f"logger={name}", f"paths.runs={tmp_path}"]
+    advice = shlex.join(["uv", "run", "--extra", name, "train.py", *line])
+    assert complaint("train", *line).endswith(f"not installed: {advice}")
+    monkeypatch.setattr("sys.argv", ["/bin/linear-transformers", "train", *line])
+    assert call_with(name) == f"pip install 'linear-transformers[{name}]'"
     assert not list(tmp_path.iterdir())
 
 

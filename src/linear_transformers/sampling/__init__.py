@@ -11,7 +11,11 @@ from linear_transformers.sampling.completion import (
     prefill,
     uniform_noise,
 )
-from linear_transformers.sampling.evaluation import bits_per_dim, largest_step_difference
+from linear_transformers.sampling.evaluation import (
+    bits_per_dim,
+    largest_step_difference,
+    log_probabilities,
+)
 from linear_transformers.sampling.recurrent import RecomputedStepper, RecurrentStepper
 from linear_transformers.sampling.registry import PRECISIONS, STEPPERS, stepper_of
 from linear_transformers.sampling.speed import step_milliseconds
@@ -35,6 +39,7 @@ __all__ = [
     "complete_in_batches",
     "greedy",
     "largest_step_difference",
+    "log_probabilities",
     "prefill",
     "step_milliseconds",
     "stepper_of",

@@ -3,7 +3,7 @@
 import math
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from linear_transformers.distributions import ValueDistribution
@@ -11,6 +11,8 @@ from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling.completion import greedy
 from linear_transformers.sampling.stepper import Prefilled, Stepper
 from linear_transformers.shapes import Known, Tokens
+
+EVALUATED = 4  # sequences at a time: activations of a whole sequence are kept
 
 
 @torch.inference_mode()
@@ -40,6 +42,23 @@ def largest_step_difference(stepper: Stepper, values: Tokens) -> float:
 
 
 @torch.inference_mode()
+def log_probabilities(
+    model: AutoregressiveTransformer, distribution: ValueDistribution, values: Int[Tensor, "b t"]
+) -> Float[Tensor, "b t"]:
+    """Return the log-probability of each value given those before it, in nats, on the CPU.
+
+    Args:
+        model: The model, in `eval()` mode.
+        distribution: The distribution of a value.
+        values: The sequences, from their first value on.
+    """
+    parts = []
+    for part in values.to(model.device).split(EVALUATED):
+        parameters = model(model.with_start(part)[:, :-1])
+        parts.append(distribution.log_prob(parameters, part).cpu())
+    return torch.cat(parts)
+
+
 def bits_per_dim(
     model: AutoregressiveTransformer,
     distribution: ValueDistribution,
@@ -54,10 +73,5 @@ def bits_per_dim(
         values: Whole sequences.
         known: Which values were given; where all were, the second list holds NaN.
     """
-    whole, hidden = [], []
-    for sequence in values.to(model.device).split(4):  # activations of a few at a time
-        parameters = model(model.with_start(sequence)[:, :-1])
-        bits = -distribution.log_prob(parameters, sequence).cpu() / math.log(2)
-        whole += bits.mean(1).tolist()
-        hidden += bits[:, ~known].mean(1).tolist()
-    return whole, hidden
+    bits = -log_probabilities(model, distribution, values) / math.log(2)
+    return bits.mean(1).tolist(), bits[:, ~known].mean(1).tolist()

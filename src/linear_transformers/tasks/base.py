@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -149,6 +149,9 @@ class Trained:
         return folder_of(self.path)
 
 
+TrainedT = TypeVar("TrainedT", bound=Trained)
+
+
 class Task(ABC):
     """What a model is trained for.
 
@@ -167,7 +170,7 @@ class Task(ABC):
 
     shape_class: ClassVar[type[Shape]]
     trained_class: ClassVar[type[Trained]] = Trained
-    uses: ClassVar[Mapping[str, "type[Use]"]] = {}
+    uses: ClassVar[Mapping[str, "type[Use[Any]]"]] = {}
     figures: Sequence[Figure]
 
     def __init__(self, shape: Any, model: nn.Module):
@@ -262,11 +265,11 @@ class Task(ABC):
         return tuple(self.uses)[:1]
 
 
-class Use(ABC):
+class Use(ABC, Generic[TrainedT]):
     """What a program does with a trained task: a dataclass, whose fields are the options."""
 
     @abstractmethod
-    def run(self, trained: Trained, watch: Watch) -> Outcome:
+    def run(self, trained: TrainedT, watch: Watch) -> Outcome:
         """Do it.
 
         Raises:

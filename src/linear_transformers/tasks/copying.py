@@ -37,7 +37,7 @@ WIDEST = 48  # symbols of a word that are printed
 
 
 @dataclass(kw_only=True)
-class SampleCopies(Use):
+class SampleCopies(Use[Trained]):
     """Copy test words. See conf/sample/copying.yaml for the options."""
 
     n: Annotated[int, Field(ge=1)]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -18,12 +18,31 @@ from linear_transformers.sampling import (
     Sampler,
     complete,
     complete_in_batches,
+    log_probabilities,
     stepper_of,
     uniform_noise,
 )
 from linear_transformers.tasks.base import Trained
 
-EVALUATED = 4  # sequences at a time: activations of a whole sequence are kept
+
+class Drawing(TypedDict, total=False):
+    """How values are drawn: any of these options.
+
+    Attributes:
+        seed: The seed of all drawing; 0 if it is not given.
+        temperature: See `ValueDistribution.sample`.
+        top_k: See `sampler_of`.
+        top_p: See `sampler_of`.
+        stepper: See `stepper_of`.
+        batch: The largest number of sequences side by side; 64 if it is not given.
+    """
+
+    seed: int
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    stepper: str
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -35,7 +54,6 @@ class SequenceModel(Trained):
         """The shape of the sequences."""
         return self.task.shape
 
-    @torch.inference_mode()
     def log_likelihood(self, values: Integer[Tensor, "b t"]) -> Float[Tensor, " b"]:
         """Return the log-likelihood of sequences, in nats, on the CPU.
 
@@ -45,13 +63,9 @@ class SequenceModel(Trained):
         Raises:
             ValueError: A value, or a length, is out of range.
         """
-        model = self.task.model
         _check(values, self.shape)
-        parts = []
-        for part in values.to(model.device).long().split(EVALUATED):
-            parameters = model(model.with_start(part)[:, :-1])
-            parts.append(self.task.distribution.log_prob(parameters, part).sum(1).cpu())
-        return torch.cat(parts)
+        task = self.task
+        return log_probabilities(task.model, task.distribution, values.long()).sum(1)
 
     def prefix(self, values: Sequence[int] | Tensor = ()) -> "Prefix":
         """Return the state after some values of one sequence.
@@ -68,14 +82,14 @@ class SequenceModel(Trained):
         self,
         prompts: Prompts,
         *,
-        seed: int,
-        temperature: float,
-        top_k: int | None,
-        top_p: float | None,
-        stepper: str,
-        batch: int,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        stepper: str = "auto",
+        batch: int = 64,
     ) -> Tensor:
-        """Return completed sequences [b n, t]."""
+        """Return completed sequences [b n, t]. The options are those of `Drawing`."""
         task = self.task
         parts = complete_in_batches(
             stepper_of(task.model, name=stepper),

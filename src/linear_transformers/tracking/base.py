@@ -12,6 +12,7 @@ from lightning import Trainer
 from lightning.pytorch.loggers.logger import Logger
 
 from linear_transformers.files import replacing
+from linear_transformers.provenance import call_with
 from linear_transformers.tasks.base import Figure, Row
 
 
@@ -101,8 +102,7 @@ def trackers_for(
             trackers.append(tracker(description))
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"logger={name} needs a package that is not installed: "
-                f"pip install 'linear-transformers[{name}]'."
+                f"logger={name} needs a package that is not installed: {call_with(name)}"
             ) from error
     return trackers
 

@@ -57,7 +57,8 @@ class MLflowTracker(MLFlowLogger, Tracker):
             self.kept.keep(str(self.run_id))
             self.log_hyperparams(self.description.config)
         where = self.uri or f"sqlite:///{shown(self.database)}"
-        return f"watch    {call_of_tool('mlflow ui')} --backend-store-uri {where}"
+        words = f"mlflow ui --backend-store-uri {where}"
+        return f"watch    {call_of_tool(words, extra='mlflow')}"
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         if path.suffix == ".png":

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -25,7 +26,12 @@ class TensorBoardTracker(TensorBoardLogger, Tracker):  # pyright: ignore
 
     def start(self) -> str:
         self.log_hyperparams(self.description.config)
-        return f"watch    {call_of_tool('tensorboard')} --logdir {shown(self.description.runs)}"
+        words = f"tensorboard --logdir {shown(self.description.runs)}"
+        return f"watch    {call_of_tool(words, extra='tensorboard')}"
+
+    def log_summary(self, figures: dict[str, Any], step: int) -> None:
+        rows = [{"figure": name, "value": value} for name, value in figures.items()]
+        self.log_table("summary", rows, step)
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         if path.suffix == ".png":  # TensorBoard takes no GIF

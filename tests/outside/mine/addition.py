@@ -89,7 +89,7 @@ class Adder(nn.Module):
 
 
 @dataclass(kw_only=True)
-class SampleSums(Use):
+class SampleSums(Use[Trained]):
     """Add some numbers."""
 
     n: Annotated[int, Field(ge=1)]

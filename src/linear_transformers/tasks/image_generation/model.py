@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from linear_transformers.data.images import Images, ImageShape
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.sampling import Prompts
-from linear_transformers.tasks.generation import Prefix, SequenceModel
+from linear_transformers.tasks.generation import Drawing, Prefix, SequenceModel
 from linear_transformers.tasks.image_generation.prompts import prompts_of
 
 
@@ -27,9 +28,28 @@ class ImageModel(SequenceModel):
         """The size of the images."""
         return self.task.shape
 
-    def images(self, split: str = "test") -> Images:
-        """Return the images of a split of its data: `train`, `val` or `test`."""
-        return getattr(self.data().splits, split)
+    def images(self, split: str = "test", *, data_root: str | None = None) -> Images:
+        """Return the images of a split of its data.
+
+        Args:
+            split: The split: `train`, `val` or `test`.
+            data_root: The folder of the data; None is where they were when the model was trained.
+
+        Raises:
+            ValueError: The data are missing, have no folder, or hold images of another shape.
+        """
+        data = self.data
+        if data_root is not None:
+            if "root" not in data.options:
+                raise ValueError(f"data_root={data_root} was given, but {data.name} has no root.")
+            data = data.with_options(root=data_root)
+        source = data()
+        if source.shape != self.shape:
+            raise ValueError(
+                f"The data hold images of {source.shape}, the checkpoint is of {self.shape}. "
+                "Give it the images it was trained on."
+            )
+        return getattr(source.splits, split)
 
     def complete(
         self,
@@ -38,12 +58,7 @@ class ImageModel(SequenceModel):
         mask: str | Path = "bottom",
         rows: int | None = None,
         n: int = 1,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        stepper: str = "auto",
-        batch: int = 64,
+        **drawing: Unpack[Drawing],
     ) -> Images:
         """Complete each image n times, given the pixels that a mask leaves.
 
@@ -52,12 +67,7 @@ class ImageModel(SequenceModel):
             mask: What to hide: see `mask_of`.
             rows: The number of rows that `bottom` leaves; None is half of them.
             n: The number of completions of each image.
-            seed: The seed of all drawing.
-            temperature: See `ValueDistribution.sample`.
-            top_k: See `sampler_of`.
-            top_p: See `sampler_of`.
-            stepper: See `stepper_of`.
-            batch: The largest number of images side by side.
+            **drawing: See `Drawing`.
 
         Returns:
             The images [b n, height, width, channels], those of one prompt together.
@@ -66,33 +76,23 @@ class ImageModel(SequenceModel):
             ValueError: The images have another shape, or an option does not fit the model.
         """
         prompts = prompts_of(self._fitting(images), mask_of(str(mask), self.shape, rows=rows), n)
-        drawn = self._completed(
-            prompts, seed=seed, temperature=temperature, top_k=top_k, top_p=top_p,
-            stepper=stepper, batch=batch,
-        )  # fmt: skip
-        return self.shape.to_images(drawn)
+        return self.shape.to_images(self._completed(prompts, **drawing))
 
-    def generate(
-        self,
-        n: int,
-        *,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        stepper: str = "auto",
-        batch: int = 64,
-    ) -> Images:
-        """Generate n images out of nothing. See `complete` for the options.
+    def generate(self, n: int, **drawing: Unpack[Drawing]) -> Images:
+        """Generate n images out of nothing.
+
+        Args:
+            n: The number of images.
+            **drawing: See `Drawing`.
+
+        Returns:
+            The images [n, height, width, channels].
 
         Raises:
             ValueError: An option does not fit the model.
         """
-        drawn = self._completed(
-            Prompts.nothing(self.shape.length, n), seed=seed, temperature=temperature,
-            top_k=top_k, top_p=top_p, stepper=stepper, batch=batch,
-        )  # fmt: skip
-        return self.shape.to_images(drawn)
+        prompts = Prompts.nothing(self.shape.length, n)
+        return self.shape.to_images(self._completed(prompts, **drawing))
 
     def log_likelihood(self, values: np.ndarray | Tensor) -> Float[Tensor, " b"]:
         """Return the log-likelihood of images, or of sequences [b, t], in nats.

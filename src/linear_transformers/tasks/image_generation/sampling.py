@@ -14,7 +14,6 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from linear_transformers.data.image_file import read_image
-from linear_transformers.data.images import Images
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
@@ -30,8 +29,9 @@ from linear_transformers.sampling import (
     largest_step_difference,
     stepper_of,
 )
-from linear_transformers.tasks.base import Output, Trained, Use, Watch
+from linear_transformers.tasks.base import Output, Use, Watch
 from linear_transformers.tasks.generation import sampler_of
+from linear_transformers.tasks.image_generation.model import ImageModel
 from linear_transformers.tasks.image_generation.prompts import images_and_mask, prompts_of
 from linear_transformers.tasks.image_generation.sample_folder import SampleFolder
 
@@ -46,7 +46,7 @@ SETTINGS = (
 
 
 @dataclass(kw_only=True)
-class SampleImages(Use):
+class SampleImages(Use[ImageModel]):
     """Complete or generate images. See conf/sample/image_generation.yaml for the options."""
 
     mode: Literal["complete", "generate"]
@@ -72,7 +72,7 @@ class SampleImages(Use):
     continue_: bool
     gif: bool
 
-    def run(self, trained: Trained, watch: Watch) -> Outcome:
+    def run(self, trained: ImageModel, watch: Watch) -> Outcome:
         """Sample images, and write each batch as it is finished."""
         self._refuse_contradictions()
         task = trained.task
@@ -127,7 +127,7 @@ class SampleImages(Use):
                         f"{name}={value} was given with mode=generate, which has no prompt."
                     )
 
-    def _prompts(self, trained: Trained) -> tuple[Prompts, list[Any]]:
+    def _prompts(self, trained: ImageModel) -> tuple[Prompts, list[Any]]:
         """Return the prompts, and their origins: the test images' indices, or a file."""
         shape = trained.task.shape
         if self.mode == "generate":
@@ -138,7 +138,7 @@ class SampleImages(Use):
                 Path(self.image), shape, resize=self.resize, background=self.background
             )
             return prompts_of(image, mask, self.n), [self.image]
-        images = self._test_images(trained)
+        images = trained.images(data_root=self.data_root)
         chosen = _spread(len(images), self.images) if self.index is None else self.index
         for i in chosen:
             if not 0 <= i < len(images):
@@ -147,25 +147,9 @@ class SampleImages(Use):
                 )
         return prompts_of(images[chosen], mask, self.n), chosen
 
-    def _test_images(self, trained: Trained) -> Images:
-        data = trained.data
-        if self.data_root is not None:
-            if "root" not in data.options:
-                raise ValueError(
-                    f"data_root={self.data_root} was given, but {data.name} has no root."
-                )
-            data = data.with_options(root=self.data_root)
-        source = data()
-        if source.shape != trained.task.shape:
-            raise ValueError(
-                f"The data hold images of {source.shape}, the checkpoint is of "
-                f"{trained.task.shape}. Give it the images it was trained on."
-            )
-        return source.splits.test
-
-    def _step_difference(self, trained: Trained, stepper: Stepper) -> float:
+    def _step_difference(self, trained: ImageModel, stepper: Stepper) -> float:
         """Return the largest difference of the stepper from `forward`, and refuse a large one."""
-        images = self._test_images(trained)[:CHECKED_IMAGES]
+        images = trained.images(data_root=self.data_root)[:CHECKED_IMAGES]
         values = to_sequences(images).long().to(trained.task.model.device)
         difference = largest_step_difference(stepper, values)
         print(f"check    step against forward: largest difference {difference:.2e}")
@@ -178,7 +162,7 @@ class SampleImages(Use):
 
     def _draw(
         self,
-        trained: Trained,
+        trained: ImageModel,
         stepper: Stepper,
         sampler: Sampler,
         prompts: Prompts,
@@ -200,7 +184,7 @@ class SampleImages(Use):
                 self._keep(part, trained, prompts, folder)
 
     def _keep(
-        self, part: Completed, trained: Trained, prompts: Prompts, folder: SampleFolder
+        self, part: Completed, trained: ImageModel, prompts: Prompts, folder: SampleFolder
     ) -> None:
         """Write finished images with their cost and their bits per dimension."""
         task = trained.task
@@ -221,7 +205,7 @@ class SampleImages(Use):
         folder.add(rows, to_rgb(task.shape.to_images(part.values), task.shape))
 
     def _show(
-        self, trained: Trained, prompts: Prompts, folder: SampleFolder, output: Output
+        self, trained: ImageModel, prompts: Prompts, folder: SampleFolder, output: Output
     ) -> None:
         """Write the grid and the animation, and show everything to the trackers."""
         shape = trained.task.shape

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ctc import NGram, beam_search, greedy
-from linear_transformers.data.speech import SpeechShape, log_mel, read_audio
+from linear_transformers.data.speech import SpeechShape, Waveform, log_mel, read_audio
 from linear_transformers.data.speech.audio import converted
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
@@ -46,13 +47,10 @@ class SpeechModel(Trained):
         Raises:
             ValueError: The recording cannot be read, or is shorter than a frame.
         """
-        waveform = self._waveform(audio, sample_rate)
-        shape = self.shape
-        features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
-        if len(features) == 0:
-            raise ValueError("The recording lasts less than 25 ms: it has not a single frame.")
+        name = str(audio) if isinstance(audio, Path | str) else "The recording"
+        features = features_of(self._waveform(audio, sample_rate), self.shape, name)
         (scores,) = scores_of(self.task.model, [features], window=window, overlap=overlap)
-        return shape.decode(labels_of(scores, beam=beam))
+        return self.shape.decode(labels_of(scores, beam=beam))
 
     def stream(self, *, sample_rate: int | None = None) -> "SpeechStream":
         """Return a stream that recognises sound as it arrives, at constant memory.
@@ -113,6 +111,23 @@ class SpeechStream:
         fork = copy.copy(self)
         fork._listener, fork._resampler = copy.copy(self._listener), copy.copy(self._resampler)
         return fork
+
+
+def features_of(waveform: Waveform, shape: SpeechShape, name: str) -> Float[Tensor, "t f"]:
+    """Return the features [t, f] of a recording.
+
+    Args:
+        waveform: The samples, at the shape's rate.
+        shape: The shape of a model's recordings.
+        name: What the recording is called in a message.
+
+    Raises:
+        ValueError: The recording is shorter than a frame.
+    """
+    features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
+    if len(features) == 0:
+        raise ValueError(f"{name} lasts less than 25 ms: it has not a single frame.")
+    return features
 
 
 def labels_of(

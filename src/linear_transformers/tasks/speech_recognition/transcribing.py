@@ -9,24 +9,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
-import torch
+import numpy as np
 from pydantic import Field
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
 from linear_transformers.ctc import NGram, align, confusions, error_rates
-from linear_transformers.data.speech import SpeechShape, log_mel, read_audio, recordings_in
+from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
 from linear_transformers.data.speech.features import shift_samples
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
-from linear_transformers.models import SpeechEncoder
 from linear_transformers.runs.sweeps import Outcome
-from linear_transformers.tasks.base import Trained, Use, Watch
-from linear_transformers.tasks.speech_recognition.model import labels_of
+from linear_transformers.tasks.base import Use, Watch
+from linear_transformers.tasks.speech_recognition.model import (
+    SpeechModel,
+    features_of,
+    labels_of,
+)
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.streaming import (
-    Listener,
-    Resampler,
     from_standard_input,
     pieces,
 )
@@ -51,7 +52,7 @@ class Recording(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Transcribe(Use):
+class Transcribe(Use[SpeechModel]):
     """Transcribe recordings. See conf/transcribe.yaml for the options."""
 
     audio: str
@@ -68,11 +69,11 @@ class Transcribe(Use):
     stream: bool
     piece: Annotated[float, Field(gt=0)]
 
-    def run(self, trained: Trained, watch: Watch) -> Outcome:
+    def run(self, trained: SpeechModel, watch: Watch) -> Outcome:
         """Transcribe recordings in the order of their names."""
         self.check()
         transcribe = _stream if self.stream else _transcribe
-        return transcribe(self, trained.task.model, trained.task.shape)
+        return transcribe(self, trained)
 
     def check(self) -> None:
         """Refuse options that contradict each other.
@@ -92,7 +93,8 @@ class Transcribe(Use):
             raise ValueError(f"overlap={overlap} needs a longer window=SECONDS, found {window}.")
 
 
-def _transcribe(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
+def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
+    model, shape = trained.task.model, trained.shape
     language_model = _language_model(job, shape)
     recordings, counts = _recordings(job, shape), []
     start, seconds, faults = time.perf_counter(), 0.0, []
@@ -174,10 +176,8 @@ def _read(name: str, reference: list[int] | None, shape: SpeechShape) -> Recordi
         waveform = from_standard_input(shape.sample_rate)
     else:
         waveform = read_audio(Path(name), shape.sample_rate)
-    features = log_mel(waveform, sample_rate=shape.sample_rate, num_mels=shape.num_mels)
-    if len(features) == 0:
-        raise ValueError(f"{name} lasts less than 25 ms: it has not a single frame.")
-    return Recording(name, len(waveform) / shape.sample_rate, features, reference)
+    seconds = len(waveform) / shape.sample_rate
+    return Recording(name, seconds, features_of(waveform, shape, name), reference)
 
 
 def _written(
@@ -219,7 +219,7 @@ def _written(
     ]
 
 
-def _stream(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcome:
+def _stream(job: Transcribe, trained: SpeechModel) -> Outcome:
     """Print labels as they are recognised, then the real-time factor."""
     audio = job.audio
     if audio != "-":
@@ -227,24 +227,22 @@ def _stream(job: Transcribe, model: SpeechEncoder, shape: SpeechShape) -> Outcom
         if len(found) > 1:
             raise ValueError(f"stream=true takes one recording; {audio} holds several.")
         audio = str(found[0])
-    listener = Listener(model, shape)
-    resampler, busy, num_samples, rate = None, 0.0, 0, shape.sample_rate
-    separator = " " if shape.kind == "phones" else ""
+    stream = trained.stream()  # refuses a model that cannot, before it waits for sound
+    busy, num_samples, rate = 0.0, 0, 0
 
-    def show(labels: list[int]) -> None:
-        if labels:
-            print(shape.decode(labels), end=separator, flush=True)
+    def hear(samples: np.ndarray, *, last: bool = False) -> float:
+        start, written = time.perf_counter(), len(stream.text)
+        stream.hear(samples, last=last)
+        print(stream.text[written:], end="", flush=True)
+        return time.perf_counter() - start
 
-    for samples, rate in pieces(audio, job.piece, shape.sample_rate):
-        start = time.perf_counter()
-        resampler = resampler or Resampler(rate, shape.sample_rate)
-        show(listener.hear(resampler(torch.from_numpy(samples.mean(axis=1)))))
-        busy, num_samples = busy + time.perf_counter() - start, num_samples + len(samples)
-    if resampler is None:
+    for samples, rate in pieces(audio, job.piece, trained.shape.sample_rate):
+        if not num_samples:
+            stream = trained.stream(sample_rate=rate)
+        busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
+    if not num_samples:
         raise ValueError(f"{audio} holds no audio: it has no samples.")
-    start = time.perf_counter()
-    show(listener.hear(resampler(torch.zeros(0), last=True), last=True))
-    busy += time.perf_counter() - start
+    busy += hear(np.zeros(0, np.float32), last=True)
     print(flush=True)
     seconds = num_samples / rate
     _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
