@@ -21,8 +21,23 @@ Layers, each importing only from those below it:
 A trained model, from Python:
 
     import linear_transformers as lt
-    model = lt.load("runs/NAME")
-    images = model.complete(model.images("test")[:8], rows=4, n=3)
+
+    model = lt.load("runs/NAME")                  # an ImageModel: what its task is loaded as
+    images = model.images("test")[:8]             # arrays, uint8
+    model.complete(images, rows=4, n=3)           # the lower rows, three times each
+    model.generate(16, seed=1, temperature=0.9)
+    model.log_likelihood(images)                  # in nats
+    prefix = model.prefix_of(images[:1], rows=4)  # a state, which is a value:
+    prefix.probabilities                          #   of the value that comes next
+    prefix.read(3).complete(n=5)                  #   one value more, then five forks
+
+    model = lt.load("runs/SPEECH")                # a SpeechModel
+    model.transcribe("one.flac", beam=16)
+    stream = model.stream(sample_rate=48000)      # if it was trained causally
+    stream.hear(samples)                          # what they add; stream.text is all of it
+    stream.fork().hear(others)
+
+A model of other sequences is a SequenceModel: `log_likelihood` and `prefix`.
 """
 
 from collections.abc import Sequence
@@ -53,8 +68,8 @@ def load(
         runs: The folder of the runs.
         device: The device; `auto` is a GPU where there is one.
         weights: `ema` or `raw`; None is what was validated and tested.
-        allow: Packages from outside, whose classes the checkpoint may name. Nothing else of it
-            can run code.
+        allow: Packages from outside, whose classes this and later checkpoints may name, until
+            the process ends. Nothing else of a checkpoint can run code.
 
     Returns:
         An `ImageModel`, a `SpeechModel`, a `SequenceModel`: what the checkpoint's task is loaded
