@@ -2,6 +2,8 @@
 
 import torch
 
+from linear_transformers.feature_maps import Elu
+from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState
 
 EPS = 1e-6
@@ -30,9 +32,32 @@ def results(algorithm, given, *, phi):
 
 def errors(found, expected) -> list[float]:
     return [
-        ((x.double() - y).norm() / y.norm()).item() for x, y in zip(found, expected, strict=True)
+        ((x.double() - y).norm() / y.norm().clamp(1e-30)).item()
+        for x, y in zip(found, expected, strict=True)
     ]
 
 
 def exactly(given):
     return [x.detach().double().requires_grad_() for x in given]
+
+
+def check_parts(algorithm, t: int, c: int, m: int, **options) -> None:
+    """Assert the gradients of some results alone, at the start of sequences and after a state."""
+    given = inputs(t, c, m, **options)
+    for of in ((0,), (1,), (2,), (0, 2)):
+        for leaves in (given[:3], given):
+            exact = exactly(leaves)
+            found, expected = (
+                _gradients(run, x, of, c) for run, x in ((algorithm, leaves), (parallel, exact))
+            )
+            assert max(errors(found, expected)) < 2e-6, (of, len(leaves))
+
+
+def _gradients(algorithm, leaves, of, c):
+    state = LinearState(*leaves[3:]) if leaves[3:] else None
+    outputs, end = algorithm(*leaves[:3], eps=EPS, phi=Elu(c), state=state)
+    wanted = [(outputs, *end)[i] for i in of]
+    weights = [torch.linspace(-1, 2, x.numel()).reshape(x.shape).to(x) for x in wanted]
+    gradients = torch.autograd.grad(wanted, leaves, weights, allow_unused=True)
+    zeros = (torch.zeros_like(x) for x in leaves)
+    return [y if x is None else x for x, y in zip(gradients, zeros, strict=True)]

@@ -15,6 +15,7 @@ from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from linear_transformers.testing import random_qkv
+from tests.kernels.comparing import check_parts
 
 EPS = 1e-6
 LENGTHS = [1, 2, 63, 64, 65, 130]
@@ -48,6 +49,11 @@ def test_cpp_reproduces_parallel(algorithm, t, c, m):
         return results, torch.autograd.grad(weighted, inputs)
 
     torch.testing.assert_close(run(algorithm), run(parallel))
+
+
+@NEEDS_COMPILER
+def test_the_start_of_sequences_and_some_gradients_alone():
+    check_parts(cpp_linear, 35, 20, 17, device="cpu")
 
 
 @pytest.mark.parametrize("algorithm", [CPP])

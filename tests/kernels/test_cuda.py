@@ -12,7 +12,7 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels import cuda_linear as module
 from linear_transformers.kernels.compiling import FOLDER, compiled
 from linear_transformers.ops.parallel import parallel
-from tests.kernels.comparing import EPS, errors, exactly, inputs, results
+from tests.kernels.comparing import EPS, check_parts, errors, exactly, inputs, results
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +48,10 @@ def test_it_reproduces_parallel(cuda, t, c, m, fused):
     found = results(cuda, given, phi=phi if fused else phi.forward)
     expected = results(parallel, exactly(given), phi=phi)
     assert max(errors(found, expected)) < 2e-6
+
+
+def test_the_start_of_sequences_and_some_gradients_alone(cuda):
+    check_parts(cuda, 35, 20, 17, device="cpu")
 
 
 def test_the_widest_head_and_half_a_vector(cuda):

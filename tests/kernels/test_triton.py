@@ -8,20 +8,23 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from linear_transformers import kernels
 from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
-from tests.kernels.comparing import DEVICE, EPS, errors, exactly, inputs, results
+from tests.kernels.comparing import DEVICE, EPS, check_parts, errors, exactly, inputs, results
 
 pytest.importorskip("triton", reason="Triton is not for this system")
 
 from linear_transformers.kernels import triton_linear as triton_linear_module
-from linear_transformers.kernels.triton_linear import CHUNK, triton_linear
+from linear_transformers.kernels.triton_linear import FUSED, launch_for, triton_linear
 from linear_transformers.kernels.triton_step import triton_step
 from linear_transformers.testing import random_qkv
 
+CHUNK = launch_for(32, torch.float32).chunk
+COMPILED = ("float32:32", "bfloat16:32", "float16:32", "bfloat16:64", "bfloat16:256")
 SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
 
 
@@ -39,14 +42,21 @@ def test_it_reproduces_parallel(t, c, m, fused):
     assert max(errors(found, expected)) < 2e-6
 
 
-@pytest.mark.parametrize("programs", [1, 8, 12])
-def test_segments_do_not_change_what_it_computes(monkeypatch, programs):
-    """One, two and three of them, for four heads; the last of three is shorter."""
-    monkeypatch.setattr(triton_linear_module, "PROGRAMS", programs)
+@pytest.mark.parametrize("segments", [1, 2, 3, 5])
+def test_segments_do_not_change_what_it_computes(monkeypatch, segments):
+    """The last of three is shorter; five are one for each chunk."""
+    monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
     given = inputs(4 * CHUNK + 3, 20, 16)
     found = results(triton_linear, given, phi=Elu(20))
     expected = results(parallel, exactly(given), phi=Elu(20))
     assert max(errors(found, expected)) < 2e-6
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize(("c", "m"), [(32, 20), (5, 40)])
+def test_the_start_of_sequences_and_some_gradients_alone(monkeypatch, segments, c, m):
+    monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
+    check_parts(triton_linear, 2 * CHUNK + 3, c, m)
 
 
 def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):
@@ -109,13 +119,69 @@ def test_a_compiled_function_does_not_break_at_it():
 
 
 def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
+    """Without asynchronous products, and, at the paper's size, without a spilled register."""
     environment = {**os.environ, "TRITON_INTERPRET": "0"}
-    command = [sys.executable, "-m", "tests.kernels.compile_triton"]
+    command = [sys.executable, "-m", "tests.kernels.compile_triton", *COMPILED]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    shared = json.loads(done.stdout)
-    assert set(shared) == {"_sum_segments", "_run_sums", "_weight_gradients", "_scan", "_step"}
-    assert max(shared.values()) <= SHARED_MEMORY
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    scans = [row for row in rows if row["kernel"] == "_scan"]
+    assert {row["kernel"] for row in rows} == {"_scan", "_step"}
+    for row in rows:
+        assert row["shared_bytes"] <= SHARED_MEMORY, row
+        assert row["asynchronous_matrix"] == 0, row
+        assert row["spilled_bytes"] <= 128, row
+    for row in scans:
+        assert row["matrix"], row
+        if row["dtype"] == "bfloat16":
+            assert row["spilled_bytes"] == 0 or row["width"] == 128, row
+        if row["width"] <= 64:
+            assert row["asynchronous_loads"], row
+    # What reads a state rounds it to tf32; sums in bfloat16 have nothing to round.
+    assert all(row["roundings_to_tf32"] or row["dtype"] == "bfloat16" for row in scans)
+    for case in COMPILED:
+        dtype, width = case.split(":")
+        ours = [row for row in scans if (row["dtype"], row["width"]) == (dtype, int(width))]
+        # Outputs and gradients, each compiled once for three lengths.
+        assert [row["launches"] for row in ours].count(3) == (3 if int(width) <= FUSED else 4)
+        assert sum(row["roundings_to_tf32"] == 0 for row in ours) <= 2
+
+
+class Launches(TorchDispatchMode):
+    """What a GPU would be given: our kernels, and all of torch's operations but views and new
+    memory."""
+
+    FREE = ("empty", "detach", "alias", "view", "unbind", "select", "as_strided")
+
+    def __init__(self, monkeypatch):
+        super().__init__()
+        self.names: list[str] = []
+        monkeypatch.setattr(triton_linear_module, "_scan", self)
+
+    def __getitem__(self, grid):
+        return lambda *arguments, **options: self.names.append("_scan")
+
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        name = function.overloadpacket.__name__
+        if not any(free in name for free in self.FREE) and "triton_causal" not in name:
+            self.names.append(name)
+        return function(*arguments, **(options or {}))
+
+
+@pytest.mark.parametrize(
+    ("width", "segments", "forward", "backward"),
+    [(32, 1, 1, 2), (32, 4, 2, 4), (64, 1, 1, 3), (64, 4, 2, 5)],
+)
+def test_a_layer_launches_few_kernels(monkeypatch, width, segments, forward, backward):
+    """No zeros are written for a state that nobody gave, nor for gradients that nobody asked."""
+    monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
+    inputs = [torch.randn(2, 130, 2, width, device=DEVICE).bfloat16() for _ in range(3)]
+    given, gradient = [x.requires_grad_() for x in inputs], torch.ones_like(inputs[0])
+    with Launches(monkeypatch) as launches:
+        outputs, _ = triton_linear(*given, eps=EPS, phi=Elu(width))
+        assert launches.names == ["_scan"] * forward
+        torch.autograd.grad(outputs, given, gradient)
+        assert launches.names == ["_scan"] * (forward + backward)
 
 
 def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):

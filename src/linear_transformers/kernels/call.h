@@ -11,7 +11,8 @@ struct View {
 };
 
 // Everything else is contiguous: outputs and gradients [b, t, h, c or m], sums of weights
-// [b, t, h], states [b, h, c, m] and [b, h, c]. `Sum` is the type in which sums are kept.
+// [b, t, h], states [b, h, c, m] and [b, h, c]. `Sum` is the type in which sums are kept. A state
+// that is null is zero; a gradient of a state that is null is zero, or is not wanted.
 template <typename T, typename Sum = T>
 struct Call {
   int64_t batch, length, heads, features, values;

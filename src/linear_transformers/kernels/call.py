@@ -4,8 +4,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
-
 INPUTS = ("q", "k", "v", "kv_sum", "k_sum")
 FORWARD = (*INPUTS, "out", "weight", "kv_sum_after", "k_sum_after")
 BACKWARD = (
@@ -18,21 +16,22 @@ VIEWS = INPUTS[:3]
 POINTERS = (*FORWARD[3:], *BACKWARD[7:], "h", "stream")
 
 
-def call(function: Any, names: Sequence[str], tensors: Sequence[Tensor], **others: Any) -> Any:
+def call(function: Any, names: Sequence[str], tensors: Sequence[Any], **others: Any) -> Any:
     """Call a compiled function of causal linear attention and return what it returns.
 
     Args:
         function: A function that takes a `Call`.
         names: The field of each tensor: `FORWARD` or `BACKWARD`.
-        tensors: The inputs, then the results. Inputs whose strides `call.h` forbids are copied.
+        tensors: The inputs, then the results. Inputs whose strides `call.h` forbids are copied;
+            None is a null pointer.
         others: The fields that are not tensors.
     """
     q, k, v, *dense = tensors
     # Named, so that no copy is freed before the call returns.
     views = [x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)]
-    dense = [x.contiguous() for x in dense]
+    dense = [None if x is None else x.contiguous() for x in dense]
     fields = [_View(x.data_ptr(), *x.stride()[:3]) for x in views]
-    fields += [x.data_ptr() for x in dense]
+    fields += [None if x is None else x.data_ptr() for x in dense]
     sizes = zip(SIZES, (*q.shape, v.shape[-1]), strict=True)
     by_name = zip(names, fields, strict=True)
     return function(ctypes.byref(_Call(**dict(sizes), **dict(by_name), **others)))

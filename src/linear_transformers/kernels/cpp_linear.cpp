@@ -155,10 +155,12 @@ void forward(const Call<T>& call) {
     Rows<T> value(heads * kBlock, M), sum(heads * kBlock, M);
     Rows<T> states(heads * C, M), weights(heads, C);
     const int64_t begin = b * call.heads + first;  // of these heads, among all states
-    for (int64_t x = 0; x < heads * C; ++x)
-      copy(call.kv_sum + (begin * C + x) * M, states[x], M);
-    for (int64_t h = 0; h < heads; ++h)
-      copy(call.k_sum + (begin + h) * C, weights[h], C);
+    if (call.kv_sum) {
+      for (int64_t x = 0; x < heads * C; ++x)
+        copy(call.kv_sum + (begin * C + x) * M, states[x], M);
+      for (int64_t h = 0; h < heads; ++h)
+        copy(call.k_sum + (begin + h) * C, weights[h], C);
+    }
     for (int64_t t = 0; t < call.length; t += kBlock) {
       const int64_t count = std::min(kBlock, call.length - t);
       for (int64_t i = 0; i < count; ++i)
@@ -220,6 +222,7 @@ void backward(const Call<T>& call) {
                         head_of<T>(call.v, b, t, first + h), g[row], value[row], M);
     };
     const auto turn = [&](const T* sums, const T* totals) {
+      if (!sums) return turned.clear();
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t x = 0; x < C; ++x) {
           for (int64_t y = 0; y < M; ++y)
@@ -244,7 +247,7 @@ void backward(const Call<T>& call) {
     }
 
     turn(call.d_kv_sum_after, call.d_k_sum_after);
-    for (int64_t x = 0; x < heads * C; ++x)
+    for (int64_t x = 0; call.d_kv_sum_after && x < heads * C; ++x)
       copy(call.d_kv_sum_after + (begin * C + x) * M, states[x], M);
     for (int64_t t = call.length - 1; t >= 0; t -= kBlock) {
       const int64_t count = std::min(kBlock, t + 1);
@@ -262,7 +265,7 @@ void backward(const Call<T>& call) {
           copy(d_value[row], call.d_v + place * M, M);
         }
     }
-    for (int64_t h = 0; h < heads; ++h)
+    for (int64_t h = 0; call.d_kv_sum && h < heads; ++h)
       for (int64_t x = 0; x < C; ++x) {
         for (int64_t y = 0; y < M; ++y)
           call.d_kv_sum[((begin + h) * C + x) * M + y] = turned[h * (M + 1) + y][x];

@@ -1,13 +1,14 @@
 """Causal linear attention in C++ for CPUs: `cpp_linear.cpp`, compiled on first use."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from linear_transformers.kernels.call import BACKWARD, FORWARD, call
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import operator, refuse
+from linear_transformers.kernels.operator import Given, operator, refuse
 
 SOURCE = "cpp_linear.cpp"
 NAMES = {torch.float32: "float32", torch.float64: "float64"}
@@ -21,15 +22,15 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return library if isinstance(library, str) else None
 
 
-def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
+def _forward(given: Given, eps: float, elu: bool, results: Sequence[Tensor]) -> None:
     _run("forward", FORWARD, (*given, *results), eps=eps, elu=elu)
 
 
-def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -> None:
+def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> None:
     _run("backward", BACKWARD, (*given, *gradients), elu=elu)
 
 
-def _run(name: str, names: Sequence[str], tensors: Sequence[Tensor], **others) -> None:
+def _run(name: str, names: Sequence[str], tensors: Sequence[Any], **others) -> None:
     v = tensors[2]
     refuse("cpp", unavailable(v.device, v.dtype))
     call(getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}"), names, tensors, **others)

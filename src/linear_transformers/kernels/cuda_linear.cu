@@ -90,11 +90,11 @@ struct Outputs : Problem<T> {
   __device__ float a_below(const Place& p) const { return 0; }
   __device__ float b_below(const Place& p) const { return 0; }
   __device__ float start(const Place& p, int x, int y) const {
-    return this->kv_sum[this->in_state(p, x, y)];
+    return this->kv_sum ? this->kv_sum[this->in_state(p, x, y)] : 0;
   }
   __device__ float start_below(const Place& p, int y) const { return 0; }
   __device__ float start_total(const Place& p, int x) const {
-    return this->k_sum[this->head(p) * this->features + x];
+    return this->k_sum ? this->k_sum[this->head(p) * this->features + x] : 0;
   }
   __device__ void end(const Place& p, int x, int y, float sum) const {
     this->kv_sum_after[this->in_state(p, x, y)] = sum;
@@ -142,16 +142,18 @@ struct FeatureGradient : Gradient<T> {
   __device__ float a_below(const Place& p) const { return KEYS ? 1 : this->h[this->position(p)]; }
   __device__ float b_below(const Place& p) const { return KEYS ? this->h[this->position(p)] : 1; }
   __device__ float start(const Place& p, int x, int y) const {
-    return (KEYS ? this->d_kv_sum_after : this->kv_sum)[this->in_state(p, y, x)];
+    const float* sums = KEYS ? this->d_kv_sum_after : this->kv_sum;
+    return sums ? sums[this->in_state(p, y, x)] : 0;
   }
   __device__ float start_below(const Place& p, int y) const {
-    return (KEYS ? this->d_k_sum_after : this->k_sum)[this->head(p) * this->features + y];
+    const float* sums = KEYS ? this->d_k_sum_after : this->k_sum;
+    return sums ? sums[this->head(p) * this->features + y] : 0;
   }
   __device__ void end(const Place& p, int x, int y, float sum) const {
-    if (KEYS) this->d_kv_sum[this->in_state(p, y, x)] = sum;
+    if (KEYS && this->d_kv_sum) this->d_kv_sum[this->in_state(p, y, x)] = sum;
   }
   __device__ void end_below(const Place& p, int y, float sum) const {
-    if (KEYS) this->d_k_sum[this->head(p) * this->features + y] = sum;
+    if (KEYS && this->d_k_sum) this->d_k_sum[this->head(p) * this->features + y] = sum;
   }
   __device__ void result(const Place& p, int y, float sum, float total) const {
     const float x = at<T>(KEYS ? this->k : this->q, p, y);
@@ -172,7 +174,7 @@ struct ValueGradient : Gradient<T> {
   __device__ float a_below(const Place& p) const { return 0; }
   __device__ float b_below(const Place& p) const { return 0; }
   __device__ float start(const Place& p, int x, int y) const {
-    return this->d_kv_sum_after[this->in_state(p, x, y)];
+    return this->d_kv_sum_after ? this->d_kv_sum_after[this->in_state(p, x, y)] : 0;
   }
   __device__ float start_below(const Place& p, int y) const { return 0; }
   __device__ void end(const Place& p, int x, int y, float sum) const {}

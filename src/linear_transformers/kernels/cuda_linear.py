@@ -13,7 +13,7 @@ from torch import Tensor
 
 from linear_transformers.kernels.call import BACKWARD, FORWARD, call
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import operator, refuse, too_wide
+from linear_transformers.kernels.operator import Given, operator, refuse, too_wide
 
 SOURCE = "cuda_linear.cu"
 NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
@@ -30,16 +30,17 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     return library if isinstance(library, str) else None
 
 
-def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
+def _forward(given: Given, eps: float, elu: bool, results: Sequence[Tensor]) -> None:
     _run("forward", FORWARD, (*given, *results), eps=eps, elu=elu)
 
 
-def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -> None:
-    room = torch.empty_like(given[6])
-    _run("backward", (*BACKWARD, "h"), (*given, *gradients, room), elu=elu)
+def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> None:
+    weight: Any = given[6]
+    h = torch.empty_like(weight)
+    _run("backward", (*BACKWARD, "h"), (*given, *gradients, h), elu=elu)
 
 
-def _run(name: str, names: Sequence[str], tensors: Sequence[Tensor], **others) -> None:
+def _run(name: str, names: Sequence[str], tensors: Sequence[Any], **others) -> None:
     q, _, v, *_ = tensors
     refuse("cuda", too_wide(q, v, WIDEST) or unavailable(v.device, v.dtype))
     library: Any = compiled(SOURCE)

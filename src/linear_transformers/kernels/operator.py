@@ -14,12 +14,14 @@ from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.precision import accumulation_dtype, mapped, without_autocast
-from linear_transformers.ops.recurrent import LinearState, empty_state
+from linear_transformers.ops.recurrent import LinearState
 
 Map = Callable[[Tensor], Tensor]
-# (q, k, v, kv_sum, k_sum, eps, elu, results) and (given, elu, results): write into the results.
-Forward = Callable[[Sequence[Tensor], float, bool, Sequence[Tensor]], None]
-Backward = Callable[[Sequence[Tensor], bool, Sequence[Tensor]], None]
+# What a kernel is given; None is zeros that nobody had to write.
+Given = Sequence[Tensor | None]
+# (given, eps, elu, results) and (given, elu, results): write into the results; None is not wanted.
+Forward = Callable[[Given, float, bool, Sequence[Tensor]], None]
+Backward = Callable[[Given, bool, Sequence[Tensor | None]], None]
 
 
 def fuses(phi: Map | None) -> bool:
@@ -38,21 +40,29 @@ def operator(
 
         (q, k, v, kv_sum, k_sum, eps, elu) -> (outputs, weight, kv_sum, k_sum)
 
-    q, k and v are views [b, t, h, c or m] with any strides, the state is dense; `elu` says that
-    the kernel applies phi(x) = elu(x) + 1. `weight` is the denominator of each position's output,
-    the sum of weights plus eps: all that the gradient keeps of a position.
+    q, k and v are views [b, t, h, c or m] with any strides, the state is dense, or None twice at
+    the start of a sequence; `elu` says that the kernel applies phi(x) = elu(x) + 1. `weight` is
+    the denominator of each position's output, the sum of weights plus eps: all that the gradient
+    keeps of a position.
 
     Args:
         name: The name of the operator.
         run_forward: The function that, given the five tensors, eps and elu, writes the results.
         run_backward: The function that, given the five tensors, outputs and weights, and the
-            gradients of the outputs and of the state after them, writes the five gradients.
+            gradients of the outputs and, or None, of the state after them, writes the gradients
+            of q, k, v and, if one was given, of the state.
         dtypes: The types in which the kernel computes; q, k and v of other or differing types
             are first converted to that of sums over the values. None is any mixture.
     """
 
     def forward(
-        q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        kv_sum: Tensor | None,
+        k_sum: Tensor | None,
+        eps: float,
+        elu: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         results = fake_forward(q, k, v, kv_sum, k_sum, eps, elu)
         with torch.cuda.device_of(v):  # not always the current one
@@ -60,26 +70,42 @@ def operator(
         return results
 
     def fake_forward(
-        q: Tensor, k: Tensor, v: Tensor, kv_sum: Tensor, k_sum: Tensor, eps: float, elu: bool
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        kv_sum: Tensor | None,
+        k_sum: Tensor | None,
+        eps: float,
+        elu: bool,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        return _like(v), kv_sum.new_empty(q.shape[:3]), _like(kv_sum), _like(k_sum)
+        shapes, dtype = (q.shape[:3], *_state_shapes(q, v)), accumulation_dtype(v.dtype)
+        weight, kv_end, k_end = (v.new_empty(shape, dtype=dtype) for shape in shapes)
+        return _like(v), weight, kv_end, k_end
 
-    def backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
+    def backward(given: Given, elu: bool) -> list[Tensor]:
         gradients = fake_backward(given, elu)
-        with torch.cuda.device_of(given[0]):
-            run_backward(given, elu, gradients)
+        with torch.cuda.device_of(gradients[0]):
+            run_backward(given, elu, [*gradients, *[None] * (5 - len(gradients))])
         return gradients
 
-    def fake_backward(given: Sequence[Tensor], elu: bool) -> list[Tensor]:
-        return [_like(x) for x in given[:5]]
+    def fake_backward(given: Given, elu: bool) -> list[Tensor]:
+        return [_like(x) for x in given[:5] if x is not None]
 
     def keep(ctx, inputs, output) -> None:
         *tensors, _, ctx.elu = inputs
         ctx.save_for_backward(*tensors, *output[:2])
+        ctx.set_materialize_grads(False)
 
-    def differentiate(ctx, d_outputs, d_weight, d_kv_sum, d_k_sum):
-        given = [*ctx.saved_tensors, d_outputs, d_kv_sum, d_k_sum]
-        return *backward_op(given, ctx.elu), None, None
+    def differentiate(ctx, d_outputs, d_weight, *d_state):
+        q, _, v, *_, outputs, weight = ctx.saved_tensors
+        if d_outputs is None:  # of the state alone
+            d_outputs = torch.zeros_like(outputs)
+        if any(x is not None for x in d_state):
+            shapes = _state_shapes(q, v)
+            pairs = zip(d_state, shapes, strict=True)
+            d_state = [weight.new_zeros(shape) if x is None else x for x, shape in pairs]
+        gradients = backward_op([*ctx.saved_tensors, d_outputs, *d_state], ctx.elu)
+        return *gradients, *[None] * (7 - len(gradients))
 
     forward_op = _registered(name, forward, fake_forward)
     backward_op = _registered(f"{name}_backward", backward, fake_backward)
@@ -121,17 +147,15 @@ def attend(
         q, k = mapped(phi, q, k)
     if dtypes and not (q.dtype == k.dtype == dtype and dtype in dtypes):
         q, k, v = (x.to(wide) for x in (q, k, v))
-    sizes = len(q), q.shape[2], q.shape[3], v.shape[3]
-    if state is None:
-        state = empty_state(*sizes, device=v.device, dtype=dtype)
+    sizes = _state_shapes(q, v)
     # The kernel reads memory by these sizes and types, whatever it is given.
-    if (state.kv_sum.shape, state.k_sum.shape) != (sizes, sizes[:3]):
+    if state is not None and (state.kv_sum.shape, state.k_sum.shape) != sizes:
         raise ValueError(
             f"The state has sums of {list(state.kv_sum.shape)} and {list(state.k_sum.shape)}; "
-            f"these inputs need {list(sizes)} and {list(sizes[:3])}. Give the state of the same "
+            f"these inputs need {list(sizes[0])} and {list(sizes[1])}. Give the state of the same "
             "sequences, or None."
         )
-    kv_sum, k_sum = (sums.to(wide) for sums in state)
+    kv_sum, k_sum = (None, None) if state is None else (sums.to(wide) for sums in state)
     with without_autocast(v):
         outputs, _, kv_sum, k_sum = operation(q, k, v, kv_sum, k_sum, eps, elu)
     return outputs.to(dtype), LinearState(kv_sum, k_sum)
@@ -166,6 +190,12 @@ def _registered(name: str, function: Callable[..., Any], fake: Callable[..., Any
 
 def _qualified(name: str) -> str:
     return f"linear_transformers::{name}"
+
+
+def _state_shapes(q: Tensor, v: Tensor) -> tuple[Any, Any]:
+    """Return the shapes of the state of queries and values."""
+    (b, _, h, c), m = q.shape, v.shape[-1]
+    return (b, h, c, m), (b, h, c)
 
 
 def _like(x: Tensor) -> Tensor:

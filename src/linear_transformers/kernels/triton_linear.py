@@ -2,20 +2,27 @@
 """Causal linear attention in Triton, forward and backward: eqs. 8 to 15 of Katharopoulos et al.
 (2020).
 
-Everything is one primitive, the causal product that cpp_linear.cpp describes, here by chunks of
-positions with the state in registers:
+Everything is one scan over the positions of a head, by chunks, with the state in registers. At
+each position an outer product of features and values is added to the state
 
-    outputs of a chunk = tril(A B^T) C + A S,    S = S_0 + sum of B^T C over the chunks before it
+    S += x y^T,    s += x    [c, m] and [c]
 
-    sums of values     (phi(q), phi(k), v), and the sum of weights beside them
-    d phi(q)           ([g, h], [v, 1], phi(k))
-    d phi(k)           ([v, 1], [g, h], phi(q))   from the end
-    d v                (phi(k), phi(q), g)        from the end
+and the state is read: by features, which gives values, or by values, which gives features.
 
-where g and h are the gradients of a sum of values and of the sum of weights under it. A program
-takes some columns of C of one head of one sequence. Where there are too few sequences and heads
-to keep a GPU busy, each is cut into segments that run in parallel: what each of them adds to the
-state is summed first. Nothing is kept of a position but its sum of weights.
+                       added (x, y)        read by             from
+    outputs            phi(k), v           phi(q)              the start
+    d phi(q)           phi(k), v           [g, h]              the start
+    d v                phi(q), [g, h]      phi(k)              the end
+    d phi(k)           phi(q), [g, h]      [v, 1]              the end
+
+where g and h are the gradients of a sum of values and of the sum of weights under it; h weighs
+what s sums. The last two are one scan where the whole state fits into the registers of a program.
+Within a chunk, what is read of what the chunk itself added is a masked product.
+
+A program takes one head of one sequence, or some rows or columns of its state. Where these are
+too few to keep a GPU busy, a sequence is cut into segments that run in parallel: a first scan,
+which reads nothing, writes what each segment adds to the state, and the others begin by summing
+what the segments before them wrote. Nothing is kept of a position but its sum of weights.
 
 Products take bfloat16 as it is, everything else as float32 (float16 in tf32, for its range;
 float32 in three parts of tf32, for its precision), and accumulate in float32, as states do.
@@ -24,23 +31,56 @@ On a CPU this runs in Triton's interpreter: TRITON_INTERPRET=1, set before it is
 
 import os
 from collections.abc import Sequence
-from typing import no_type_check  # what Triton compiles must not be wrapped by the tests' checks
+from functools import cache
+from typing import Any, NamedTuple, no_type_check  # checks must not wrap what Triton compiles
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from linear_transformers.kernels.operator import operator, refuse, too_wide
+from linear_transformers.kernels.operator import Given, operator, refuse, too_wide
 
 WIDEST = 256  # features or values of a head
-CHUNK = 64  # positions; half as many of a wide head, or in float32: registers are few
-NARROW = 64  # features or values
-HELD = 8192  # numbers of a state that a program holds
-PROGRAMS = 1024  # enough to keep a GPU of some 130 processors busy: a guess, not measured
-SCANNED = 1024  # numbers of the state that one program sums over the segments
+FUSED = 32  # features and values of a head that a program takes whole
+PROGRAMS = 2  # a multiprocessor, where sequences are cut
+PROCESSORS = 132  # of the GPU that is compiled for where there is none: an H100 or H200
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
-OUTPUTS, D_QUERIES, D_KEYS, D_VALUES = (tl.constexpr(i) for i in range(4))
+ROUND = tl.constexpr("cvt.rna.tf32.f32 $0, $1;")
+
+
+class Launch(NamedTuple):
+    """How a scan is compiled.
+
+    Attributes:
+        chunk: The number of positions of a chunk.
+        block: The largest number of rows, or of columns, of a state that is cut.
+        warps: The number of warps of a program.
+        stages: The number of chunks that are in flight: one is computed, the others are loaded.
+    """
+
+    chunk: int
+    block: int
+    warps: int
+    stages: int
+
+
+# By the padded width of heads; spills and instructions are asserted in tests/kernels. No product
+# has 64 rows or more, so none is an asynchronous one (wgmma): some assemblers may reuse the
+# registers of those before they are read (Triton issues 11781 and 11854).
+HALF = {
+    16: Launch(32, 32, 2, 2), 32: Launch(32, 32, 2, 2), 64: Launch(16, 32, 2, 2),
+    128: Launch(16, 16, 2, 2), 256: Launch(16, 16, 8, 1),
+}  # fmt: skip
+SINGLE = {
+    16: Launch(16, 32, 2, 2), 32: Launch(16, 32, 2, 2), 64: Launch(16, 32, 4, 2),
+    128: Launch(16, 16, 8, 1), 256: Launch(16, 16, 8, 1),
+}  # fmt: skip
+
+
+def launch_for(width: int, dtype: torch.dtype) -> Launch:
+    """Return how scans are compiled for heads of a padded width, and values of a type."""
+    return (SINGLE if dtype == torch.float32 else HALF)[width]
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -54,27 +94,18 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
 
 @triton.jit
 @no_type_check
-def _place(segments, heads):
-    """Return a program's segment, sequence and head, and its number among all."""
-    program = tl.program_id(0).to(tl.int64)
-    sequence = program // segments
-    return program % segments, sequence // heads, sequence % heads, program
+def _rows(data, first, rows, stride, columns, left, width):
+    """Load some columns of the positions after the first, in float32; zero outside."""
+    inside = (rows[:, None] < left) & (columns[None, :] < width)
+    at = rows[:, None] * stride + columns[None, :]  # in 32 bits, and the same in each chunk
+    return tl.load(data + first * stride + at, mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 @no_type_check
-def _rows(data, rows, stride, columns, length, width):
-    """Load some columns of some positions, in float32; zero outside."""
-    inside = (rows[:, None] < length) & (columns[None, :] < width)
-    tile = tl.load(data + rows[:, None] * stride + columns[None, :], mask=inside, other=0.0)
-    return tile.to(tl.float32)
-
-
-@triton.jit
-@no_type_check
-def _keep_rows(data, tile, rows, stride, columns, length, width):
-    inside = (rows[:, None] < length) & (columns[None, :] < width)
-    tl.store(data + rows[:, None] * stride + columns[None, :], tile, mask=inside)
+def _keep_rows(data, tile, first, rows, stride, columns, left, width):
+    inside = (rows[:, None] < left) & (columns[None, :] < width)
+    tl.store(data + first * stride + rows[:, None] * stride + columns[None, :], tile, mask=inside)
 
 
 @triton.jit
@@ -86,12 +117,21 @@ def elu_features(x):
 
 @triton.jit
 @no_type_check
-def _phi(x, rows, columns, length, width, ELU: tl.constexpr):
+def _phi(x, rows, columns, left, width, ELU: tl.constexpr):
     """Return features; those of padding are zero."""
     if ELU:
         x = elu_features(x)
-        x = tl.where((rows[:, None] < length) & (columns[None, :] < width), x, 0.0)
+        x = tl.where((rows[:, None] < left) & (columns[None, :] < width), x, 0.0)
     return x
+
+
+@triton.jit
+@no_type_check
+def _rounded(x):
+    """Round to tf32: matrix instructions would cut the bits off, and every sum be too small."""
+    if INTERPRETED:
+        return x
+    return tl.inline_asm_elementwise(ROUND, "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1)
 
 
 @triton.jit
@@ -100,265 +140,255 @@ def _product(a, b, PRODUCT: tl.constexpr, PRECISION: tl.constexpr):
     a, b = a.to(PRODUCT), b.to(PRODUCT)
     if INTERPRETED:  # the interpreter's products have no bfloat16
         a, b = a.to(tl.float32), b.to(tl.float32)
+    elif a.dtype == tl.float32 and PRECISION == "tf32":
+        a, b = _rounded(a), _rounded(b)
     return tl.dot(a, b, input_precision=PRECISION)
 
 
-@triton.jit
-@no_type_check
-def _sum_segments(
-    a, c, weight, h, kv_sums, k_sums, a_b, a_t, a_h, c_b, c_t, c_h, length, heads, segments, chunks,
-    C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
-    ELU: tl.constexpr, GRADIENT: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Sum phi(a)^T c and phi(a) over a segment; of gradients, phi(a)^T (c/weight) and h phi(a)."""
-    segment, batch, head, place = _place(segments, heads)
-    x = tl.program_id(1) * BC + tl.arange(0, BC)
-    y = tl.program_id(2) * BM + tl.arange(0, BM)
-    state = tl.zeros([BC, BM], tl.float32)
-    total = tl.zeros([BC], tl.float32)
-    for n in range(chunks):
-        rows = (segment * chunks + n) * L + tl.arange(0, L)
-        features = _rows(a + batch * a_b + head * a_h, rows, a_t, x, length, C)
-        features = _phi(features, rows, x, length, C, ELU)
-        values = _rows(c + batch * c_b + head * c_h, rows, c_t, y, length, M)
-        counted = features
-        if GRADIENT:
-            position = (batch * length + rows) * heads + head
-            values /= tl.load(weight + position, mask=rows < length, other=1.0)[:, None]
-            counted *= tl.load(h + position, mask=rows < length, other=0.0)[:, None]
-        state += _product(tl.trans(features), values, PRODUCT, PRECISION)
-        total += tl.sum(counted, 0)
-    inside = (x[:, None] < C) & (y[None, :] < M)
-    tl.store(kv_sums + place * C * M + x[:, None] * M + y[None, :], state, mask=inside)
-    if tl.program_id(2) == 0:
-        tl.store(k_sums + place * C + x, total, mask=x < C)
-
-
-@triton.jit
-@no_type_check
-def _run_sums(
-    sums, start, end, segments, SIZE: tl.constexpr, BLOCK: tl.constexpr, REVERSED: tl.constexpr
-):
-    """Replace each segment's sums by the state before it; reversed, after it."""
-    sequence = tl.program_id(0).to(tl.int64)
-    i = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = i < SIZE
-    state = tl.load(start + sequence * SIZE + i, mask=inside, other=0.0)
-    for n in range(segments):
-        segment = n
-        if REVERSED:
-            segment = segments - 1 - n
-        at = sums + (sequence * segments + segment) * SIZE + i
-        added = tl.load(at, mask=inside, other=0.0)
-        tl.store(at, state, mask=inside)
-        state += added
-    tl.store(end + sequence * SIZE + i, state, mask=inside)
-
-
-@triton.jit
-@no_type_check
-def _weight_gradients(
-    d_out, out, weight, h, positions, M: tl.constexpr, BM: tl.constexpr, L: tl.constexpr
-):
-    """Compute h, the gradient of each position's sum of weights."""
-    rows = tl.program_id(0).to(tl.int64) * L + tl.arange(0, L)
-    y = tl.arange(0, BM)
-    d_outputs = _rows(d_out, rows, M, y, positions, M)
-    total = tl.sum(d_outputs * _rows(out, rows, M, y, positions, M), 1)
-    share = tl.load(weight + rows, mask=rows < positions, other=1.0)
-    tl.store(h + rows, -total / share, mask=rows < positions)
-
-
-@triton.jit
+@triton.jit(do_not_specialize=["length", "heads", "segments", "chunks"])
 @no_type_check
 def _scan(
-    q, k, v, d_out, weight, h, kv_start, k_start, out, kv_end, k_end,
+    q, k, v, out, weight, d_out, h, of_values, of_features,
+    kv_start, k_start, kv_sums, k_sums, kv_end, k_end,
     q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, length, heads, segments, chunks, eps,
-    C: tl.constexpr, M: tl.constexpr, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, L: tl.constexpr,
-    WANTED: tl.constexpr, ENDS: tl.constexpr, ELU: tl.constexpr, PRODUCT: tl.constexpr,
-    PRECISION: tl.constexpr,
+    C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
+    REVERSED: tl.constexpr, ELU: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Compute the primitive for one of four results; A, B and the state are HEIGHT high."""
-    of_features: tl.constexpr = (WANTED == D_QUERIES) | (WANTED == D_KEYS)  # a gradient
-    backwards: tl.constexpr = (WANTED == D_KEYS) | (WANTED == D_VALUES)
-    segment, batch, head, place = _place(segments, heads)
+    """Scan a segment: see above. A tensor that is None is not read, or not wanted.
+
+    `of_values` and `of_features` are the results; without any, `kv_sums` and `k_sums` are what
+    each segment adds. `h` is written beside d phi(q), and read from the end.
+    """
+    adds_only: tl.constexpr = of_values is None and of_features is None
+    program = tl.program_id(0).to(tl.int64)
+    segment, sequence = program % segments, program // segments
+    batch, head = sequence // heads, sequence % heads
+    position = batch * length * heads + head  # the sequence's first, among those of all heads
     q += batch * q_b + head * q_h
     k += batch * k_b + head * k_h
     v += batch * v_b + head * v_h
-    d_out += (batch * length * heads + head) * M
-    x = tl.arange(0, HEIGHT)
-    y = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    if of_features:  # the state lies turned: values down, features across
-        inside = (x[:, None] < M) & (y[None, :] < C)
-        at = place * C * M + y[None, :] * M + x[:, None]
-        below = tl.load(k_start + place * C + y, mask=y < C, other=0.0)
+    if weight is not None:
+        weight += position
+    if d_out is not None:
+        d_out += position * M
+        h += position
+        if not REVERSED:
+            out += position * M
+    if of_values is not None:
+        of_values += position * M
+    if of_features is not None:
+        of_features += position * C
+    rows = tl.arange(0, L)
+    x = tl.program_id(1) * BC + tl.arange(0, BC)
+    y = tl.program_id(2) * BM + tl.arange(0, BM)
+    seen = rows[:, None] <= rows[None, :] if REVERSED else rows[:, None] >= rows[None, :]
+
+    # A state that is cut lies with its short side down: see `HALF`.
+    turned: tl.constexpr = BC > BM
+    if turned:
+        inside = (x[None, :] < C) & (y[:, None] < M)
+        at = x[None, :] * M + y[:, None]
+        state = tl.zeros([BM, BC], tl.float32)
     else:
         inside = (x[:, None] < C) & (y[None, :] < M)
-        at = place * C * M + x[:, None] * M + y[None, :]
-        if WANTED == OUTPUTS:
-            below = tl.load(k_start + place * C + x, mask=x < C, other=0.0)
-    state = tl.load(kv_start + at, mask=inside, other=0.0)
+        at = x[:, None] * M + y[None, :]
+        state = tl.zeros([BC, BM], tl.float32)
+    below = tl.zeros([BC], tl.float32)
+    if kv_start is not None:
+        state += tl.load(kv_start + sequence * C * M + at, mask=inside, other=0.0)
+        below += tl.load(k_start + sequence * C + x, mask=x < C, other=0.0)
+    if not adds_only and kv_sums is not None:
+        for n in tl.range(segments - 1 - segment if REVERSED else segment, loop_unroll_factor=4):
+            place = sequence * segments + (segments - 1 - n if REVERSED else n)
+            state += tl.load(kv_sums + place * C * M + at, mask=inside, other=0.0)
+            below += tl.load(k_sums + place * C + x, mask=x < C, other=0.0)
+
     for n in range(chunks):
-        chunk = segment * chunks + n
-        if backwards:
-            chunk = segment * chunks + chunks - 1 - n
-        rows = chunk * L + tl.arange(0, L)
-        position = (batch * length + rows) * heads + head
-        if WANTED != OUTPUTS:
-            share = tl.load(weight + position, mask=rows < length, other=1.0)[:, None]
-        if of_features:
-            gradient = _rows(d_out, rows, heads * M, x, length, M) / share
-            values = _rows(v, rows, v_t, x, length, M)
-            d_total = tl.load(h + position, mask=rows < length, other=0.0)
-            raw_queries = _rows(q, rows, q_t, y, length, C)
-            raw_keys = _rows(k, rows, k_t, y, length, C)
-            queries = _phi(raw_queries, rows, y, length, C, ELU)
-            keys = _phi(raw_keys, rows, y, length, C, ELU)
+        first = (segment * chunks + (chunks - 1 - n if REVERSED else n)) * L
+        left = length - first
+        raw_queries = _rows(q, first, rows, q_t, x, left, C)
+        raw_keys = _rows(k, first, rows, k_t, x, left, C)
+        queries = _phi(raw_queries, rows, x, left, C, ELU)
+        keys = _phi(raw_keys, rows, x, left, C, ELU)
+        values = _rows(v, first, rows, v_t, y, left, M)
+        gradient, d_total = values, below  # of outputs, which need neither
+        at_rows = (first + rows) * heads
+        if d_out is not None:
+            share = 1 / tl.load(weight + at_rows, mask=rows < left, other=1.0)
+            gradient = _rows(d_out, first, rows, heads * M, y, left, M) * share[:, None]
+            if REVERSED:
+                d_total = tl.load(h + at_rows, mask=rows < left, other=0.0)
+            else:
+                outputs = _rows(out, first, rows, heads * M, y, left, M)
+                d_total = -tl.sum(gradient * outputs, 1)
+                tl.store(h + at_rows, d_total, mask=(rows < left) & (tl.program_id(1) == 0))
+        if REVERSED:
+            added_x, added_y, read_x, read_y = queries, gradient, keys, values
         else:
-            queries = _phi(_rows(q, rows, q_t, x, length, C), rows, x, length, C, ELU)
-            keys = _phi(_rows(k, rows, k_t, x, length, C), rows, x, length, C, ELU)
-        if WANTED == OUTPUTS:
-            a, b, c = queries, keys, _rows(v, rows, v_t, y, length, M)
-        elif WANTED == D_QUERIES:
-            a, b, c = gradient, values, keys
-        elif WANTED == D_KEYS:
-            a, b, c = values, gradient, queries
-        else:
-            a, b, c = keys, queries, _rows(d_out, rows, heads * M, y, length, M) / share
+            added_x, added_y, read_x, read_y = keys, values, queries, gradient
 
-        weights = _product(a, tl.trans(b), PRODUCT, PRECISION)
-        if WANTED == D_QUERIES:
-            weights += d_total[:, None]
-        if WANTED == D_KEYS:
-            weights += d_total[None, :]
-        seen = rows[:, None] <= rows[None, :] if backwards else rows[:, None] >= rows[None, :]
-        weights = tl.where(seen, weights, 0.0)
-        sums = _product(weights, c, PRODUCT, PRECISION)
-        sums += _product(a, state, tl.float32, PRECISION)
-        state += _product(tl.trans(b), c, PRODUCT, PRECISION)
-
-        if WANTED == OUTPUTS:
-            total = tl.sum(weights, 1) + tl.sum(a * below[None, :], 1) + eps
-            below += tl.sum(b, 0)
-            sums /= total[:, None]
-            if tl.program_id(1) == 0:
-                tl.store(weight + position, total, mask=rows < length)
-        if WANTED == D_QUERIES:
-            sums += d_total[:, None] * below[None, :]
-            below += tl.sum(c, 0)
+        if of_values is not None:
+            weights = _product(read_x, tl.trans(added_x), PRODUCT, PRECISION)
+            weights = tl.where(seen, weights, 0.0)
+            sums = _product(weights, added_y, PRODUCT, PRECISION)
+            to_values = tl.trans(state) if turned else state
+            sums += _product(read_x, to_values, tl.float32, PRECISION)
+            if not REVERSED:
+                total = tl.sum(weights, 1) + tl.sum(read_x * below[None, :], 1) + eps
+                sums *= (1 / total)[:, None]
+                kept = (rows < left) & (tl.program_id(2) == 0)
+                tl.store(weight + at_rows, total, mask=kept)
+            _keep_rows(of_values, sums, first, rows, heads * M, y, left, M)
+        if of_features is not None:
+            weights = _product(read_y, tl.trans(added_y), PRODUCT, PRECISION)
+            weights += d_total[None, :] if REVERSED else d_total[:, None]
+            weights = tl.where(seen, weights, 0.0)
+            sums = _product(weights, added_x, PRODUCT, PRECISION)
+            to_features = state if turned else tl.trans(state)
+            sums += _product(read_y, to_features, tl.float32, PRECISION)
+            sums += below[None, :] if REVERSED else d_total[:, None] * below[None, :]
             if ELU:  # where x <= 0, elu + 1 is its own derivative
-                sums *= tl.where(raw_queries > 0, 1.0, queries)
-        if WANTED == D_KEYS:
-            sums += below[None, :]
-            below += tl.sum(d_total[:, None] * c, 0)
-            if ELU:
-                sums *= tl.where(raw_keys > 0, 1.0, keys)
-        if of_features:
-            first = (batch * length * heads + head) * C
-            _keep_rows(out + first, sums, rows, heads * C, y, length, C)
+                if REVERSED:
+                    sums *= tl.where(raw_keys > 0, 1.0, keys)
+                else:
+                    sums *= tl.where(raw_queries > 0, 1.0, queries)
+            _keep_rows(of_features, sums, first, rows, heads * C, x, left, C)
+        if turned:
+            state += _product(tl.trans(added_y), added_x, PRODUCT, PRECISION)
         else:
-            first = (batch * length * heads + head) * M
-            _keep_rows(out + first, sums, rows, heads * M, y, length, M)
-    if ENDS:
-        tl.store(kv_end + at, state, mask=inside)
-        if of_features:
-            tl.store(k_end + place * C + y, below, mask=y < C)
-        elif tl.program_id(1) == 0:
-            tl.store(k_end + place * C + x, below, mask=x < C)
+            state += _product(tl.trans(added_x), added_y, PRODUCT, PRECISION)
+        below += tl.sum(d_total[:, None] * added_x if REVERSED else added_x, 0)
+
+    if adds_only:
+        tl.store(kv_sums + program * C * M + at, state, mask=inside)
+        tl.store(k_sums + program * C + x, below, mask=(x < C) & (tl.program_id(2) == 0))
+    elif kv_end is not None:
+        last = segment == (0 if REVERSED else segments - 1)
+        tl.store(kv_end + sequence * C * M + at, state, mask=inside & last)
+        tl.store(k_end + sequence * C + x, below, mask=(x < C) & last & (tl.program_id(2) == 0))
+
+
+State = Sequence[Tensor | None]  # its sums of outer products and of features
+NO_STATE: State = (None, None)
 
 
 class _Call:
-    """The tensors and sizes of one call, and what its programs have in common."""
+    """The tensors and sizes of one call, and what its scans have in common."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, elu: bool):
         refuse("triton", unavailable(v.device, v.dtype) or too_wide(q, v, WIDEST))
         self.q, self.k, self.v = q, k, v
-        self.batch, self.length, self.heads, self.c = q.shape
+        batch, length, heads, self.c = q.shape
         self.m = v.shape[-1]
-        self.padded = tuple(max(16, triton.next_power_of_2(x)) for x in (self.c, self.m))
-        roomy = max(self.padded) <= NARROW and v.dtype != torch.float32
-        self.chunk = CHUNK if roomy else CHUNK // 2
-        chunks = max(1, triton.cdiv(self.length, self.chunk))
-        self.sequences = self.batch * self.heads
-        # As many segments as keep the GPU busy, of equal length.
-        self.chunks = triton.cdiv(
-            chunks, min(chunks, triton.cdiv(PROGRAMS, max(1, self.sequences)))
-        )
+        self.sequences = batch * heads
+        self.widths = tuple(max(16, triton.next_power_of_2(x)) for x in (self.c, self.m))
+        self.launch = launch = launch_for(max(self.widths), v.dtype)
+        chunks = max(1, triton.cdiv(length, launch.chunk))
+        self.chunks = triton.cdiv(chunks, min(chunks, segments_for(self.sequences, v.device)))
         self.segments = triton.cdiv(chunks, self.chunks)
+        self.counts = length, heads, self.segments, self.chunks
         # By the values: features beside bfloat16 values are float32 if phi is not fused.
         product = tl.bfloat16 if v.dtype == torch.bfloat16 else tl.float32
         self.shared = {
-            "C": self.c, "M": self.m, "L": self.chunk, "ELU": elu, "PRODUCT": product,
+            "C": self.c, "M": self.m, "L": launch.chunk, "ELU": elu, "PRODUCT": product,
             "PRECISION": "tf32x3" if v.dtype == torch.float32 else "tf32",
+            "num_warps": launch.warps, "num_stages": launch.stages,
         }  # fmt: skip
-        self.counts = self.length, self.heads, self.segments, self.chunks
 
-    def starts(self, a, c, weight, h, start, end, *, reverse: bool) -> Sequence[Tensor]:
-        """Return the state that each segment starts from, and write that after the last to `end`.
+    @property
+    def is_whole(self) -> bool:
+        """Whether a program holds a whole state."""
+        return max(self.widths) <= FUSED
 
-        A single segment starts from the given state, and `scan` writes its end.
-        """
+    def segment_sums(self, *, reverse: bool, **tensors: Tensor) -> State:
+        """Return what each segment adds to the state; nothing if there is one."""
         if self.segments == 1:
-            return start
-        sums = tuple(x.new_empty(self.sequences, self.segments, *x.shape[2:]) for x in start)
-        bc, bm = (min(NARROW, x) for x in self.padded)
-        blocks = triton.cdiv(self.c, bc), triton.cdiv(self.m, bm)
-        _sum_segments[(self.sequences * self.segments, *blocks)](
-            a, c, weight, h, *sums, *a.stride()[:3], *c.stride()[:3], *self.counts,
-            BC=bc, BM=bm, GRADIENT=reverse, **self.shared,
-        )  # fmt: skip
-        for added, begin, last in zip(sums, start, end, strict=True):
-            size = begin[0, 0].numel()
-            block = min(SCANNED, triton.next_power_of_2(size))
-            _run_sums[(self.sequences, triton.cdiv(size, block))](
-                added, begin, last, self.segments, SIZE=size, BLOCK=block, REVERSED=reverse
-            )
+            return NO_STATE
+        places = self.sequences, self.segments
+        sums = (
+            self.q.new_empty(*places, self.c, self.m, dtype=torch.float32),
+            self.q.new_empty(*places, self.c, dtype=torch.float32),
+        )
+        self.scan(sums=sums, reverse=reverse, **tensors)
         return sums
 
-    def scan(self, wanted, out, weight, start, end=None, d_out=None, h=None, eps=0.0) -> None:
-        """Compute one of four results and, of a single segment, the state at the end."""
-        of_features = wanted in (D_QUERIES, D_KEYS)
-        height, width = reversed(self.padded) if of_features else self.padded
-        columns = self.c if of_features else self.m
-        width = min(width, NARROW, max(16, HELD // height))
-        wide = max(self.padded) > NARROW
-        _scan[(self.sequences * self.segments, triton.cdiv(columns, width))](
-            self.q, self.k, self.v, out if d_out is None else d_out, weight,
-            weight if h is None else h, *start, out, *(start if end is None else end),
-            *self.q.stride()[:3], *self.k.stride()[:3], *self.v.stride()[:3], *self.counts, eps,
-            HEIGHT=height, WIDTH=width, WANTED=wanted, ENDS=end is not None and self.segments == 1,
-            num_warps=8 if wide else 4, num_stages=1 if wide else 2, **self.shared,
+    def scan(
+        self,
+        *,
+        start: State = NO_STATE,
+        sums: State = NO_STATE,
+        end: State = NO_STATE,
+        reverse: bool = False,
+        out: Tensor | None = None,
+        weight: Tensor | None = None,
+        d_out: Tensor | None = None,
+        h: Tensor | None = None,
+        of_values: Tensor | None = None,
+        of_features: Tensor | None = None,
+        eps: float = 0.0,
+    ) -> None:
+        """Launch `_scan`.
+
+        What gives values needs all rows of a state, what gives features all columns.
+        """
+        bc, bm = self.widths
+        if of_values is None:
+            bc = min(bc, self.launch.block)
+        if of_features is None:
+            bm = min(bm, self.launch.block)
+        grid = self.sequences * self.segments, triton.cdiv(self.c, bc), triton.cdiv(self.m, bm)
+        _scan[grid](
+            self.q, self.k, self.v, out, weight, d_out, h, of_values, of_features,
+            *start, *sums, *end, *self.q.stride()[:3], *self.k.stride()[:3], *self.v.stride()[:3],
+            *self.counts, eps, BC=bc, BM=bm, REVERSED=reverse, **self.shared,
         )  # fmt: skip
 
 
-def _forward(given: Sequence[Tensor], eps: float, elu: bool, results: Sequence[Tensor]) -> None:
+def segments_for(sequences: int, device: torch.device) -> int:
+    """Return into how many segments sequences are cut: where they keep half a GPU busy, none."""
+    processors = _processors(device)
+    if 2 * sequences > processors:
+        return 1
+    return PROGRAMS * processors // max(1, sequences)
+
+
+@cache
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return PROCESSORS
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _forward(given: Given, eps: float, elu: bool, results: Sequence[Tensor]) -> None:
     q, k, v, *start = _readable(given)
     out, weight, *end = results
     call = _Call(q, k, v, elu)
-    starts = call.starts(k, v, None, None, start, end, reverse=False)
-    call.scan(OUTPUTS, out, weight, starts, end, eps=eps)
+    call.scan(
+        start=start, sums=call.segment_sums(reverse=False), end=end,
+        of_values=out, weight=weight, eps=eps,
+    )  # fmt: skip
 
 
-def _backward(given: Sequence[Tensor], elu: bool, gradients: Sequence[Tensor]) -> None:
+def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> None:
     q, k, v, *start, out, weight, d_out, d_kv_end, d_k_end = _readable(given)
-    d_q, d_k, d_v, *d_start = gradients
+    d_q, d_k, d_v, *end = gradients
     call = _Call(q, k, v, elu)
-    h = torch.empty_like(weight)
-    _weight_gradients[(triton.cdiv(h.numel(), call.chunk),)](
-        d_out, out, weight, h, h.numel(), M=call.m, BM=call.padded[1], L=call.chunk
-    )
-    ignored = [torch.empty_like(x) for x in start] if call.segments > 1 else start
-    before = call.starts(k, v, None, None, start, ignored, reverse=False)
-    call.scan(D_QUERIES, d_q, weight, before, d_out=d_out, h=h)
-    after = call.starts(q, d_out, weight, h, (d_kv_end, d_k_end), d_start, reverse=True)
-    call.scan(D_KEYS, d_k, weight, after, d_start, d_out=d_out, h=h)
-    call.scan(D_VALUES, d_v, weight, after, d_out=d_out)
+    known = {"weight": weight, "d_out": d_out, "h": torch.empty_like(weight)}
+    sums = call.segment_sums(reverse=False)
+    call.scan(start=start, sums=sums, out=out, of_features=d_q, **known)
+    sums = call.segment_sums(reverse=True, **known)
+    after = {"start": (d_kv_end, d_k_end), "sums": sums, "reverse": True, **known}
+    if call.is_whole:
+        call.scan(of_values=d_v, of_features=d_k, end=end, **after)
+    else:
+        call.scan(of_features=d_k, end=end, **after)
+        call.scan(of_values=d_v, **after)
 
 
-def _readable(given: Sequence[Tensor]) -> list[Tensor]:
+def _readable(given: Sequence[Any]) -> list[Any]:
     """Return q, k and v as they lie, if their rows have no gaps, and everything else dense."""
     views = [x if x.stride(-1) == 1 else x.contiguous() for x in given[:3]]
-    return views + [x.contiguous() for x in given[3:]]
+    return views + [None if x is None else x.contiguous() for x in given[3:]]
 
 
 triton_linear = operator("triton_causal", _forward, _backward)
