@@ -19,6 +19,7 @@ where the paper has one, except that length is t: n is nobody's batch here.
 
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -53,12 +54,17 @@ class SpeechBatch(NamedTuple):
 
     Attributes:
         features: The log-mel features.
-        lengths: The lengths of `features`, in frames.
+        lengths: The lengths of `features`, in frames; on the CPU.
         labels: The labels, padded with 0, the blank of CTC.
-        label_lengths: The numbers of labels.
+        label_lengths: The numbers of labels; on the CPU.
     """
 
     features: Features
     lengths: Lengths
     labels: Labels
     label_lengths: Lengths
+
+    def to(self, device: torch.device) -> "SpeechBatch":
+        """Move features and labels. The lengths stay: the loss would wait for the device."""
+        features, labels = (x.to(device, non_blocking=True) for x in (self.features, self.labels))
+        return self._replace(features=features, labels=labels)

@@ -102,7 +102,8 @@ class Positions(nn.Module):
             return self.dropout(x)
         if self.max_length is None:
             # On the CPU: not every device has float64.
-            places = sinusoids(torch.arange(start, end), self.input_dim).to(x.device)
+            places = sinusoids(torch.arange(start, end), self.input_dim)
+            places = places.to(x.device, non_blocking=True)  # a step need not wait for it
         else:
             places = self.table[start:end]
         return self._with(x, places)

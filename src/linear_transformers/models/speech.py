@@ -3,7 +3,7 @@ scores of labels and the blank, frame by frame. With a causal stack it can strea
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -18,6 +18,8 @@ from linear_transformers.shapes import Features, Lengths, PerBand
 
 Scores = Float[Tensor, "b s p"]
 EXAMPLE_FRAMES = 400  # four seconds
+
+Count = TypeVar("Count", int, Tensor)
 
 
 class StreamState(NamedTuple):
@@ -120,8 +122,8 @@ class SpeechEncoder(nn.Module):
         self.normalization.deviation.copy_(deviation)
         self.longest.fill_(longest)
 
-    def num_outputs(self, num_frames: int) -> int:
-        """Return the number of outputs for a number of frames."""
+    def num_outputs(self, num_frames: Count) -> Count:
+        """Return the number of outputs for a number of frames, or for each of several."""
         return (num_frames - 1) // self.subsampling + 1
 
     def forward(self, features: Features, lengths: Lengths) -> tuple[Scores, Lengths]:

@@ -29,7 +29,7 @@ from linear_transformers.tasks.base import (
 )
 from linear_transformers.tasks.costs import report_costs
 from linear_transformers.tasks.generation import SequenceModel
-from linear_transformers.tasks.sequences import Sequences, SequenceTask, count
+from linear_transformers.tasks.sequences import Sequences, SequenceTask
 
 NUM_WORDS = 256  # copied in recurrent mode
 NUM_SHOWN = 8
@@ -85,13 +85,13 @@ class Copying(SequenceTask):
             raise ValueError("Copied symbols have no order: use task/distribution=categorical.")
 
     def loss(self, batch: Sequences) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        nats, _ = self._copied(batch)
-        loss = nats.mean()
+        nats, _, copied = self._copied(batch)
+        loss = nats.sum() / copied.sum()
         return loss, {"loss": loss.detach()}
 
     def statistics(self, batch: Sequences) -> Statistics:
-        nats, right = self._copied(batch)
-        return {"nats": total(nats), "right": right.sum(), "symbols": count(nats)}
+        nats, right, copied = self._copied(batch)
+        return {"nats": total(nats), "right": right.sum(), "symbols": copied.sum()}
 
     def judge(self, statistics: Statistics) -> dict[str, Tensor]:
         symbols = statistics["symbols"]
@@ -132,12 +132,16 @@ class Copying(SequenceTask):
         whole = ((copied == words) | ~counts).all(1).float().mean().item()
         return rows, whole
 
-    def _copied(self, batch: Sequences) -> tuple[Tensor, Tensor]:
-        """Return the nats of the copied symbols, and whether each is the most likely one."""
+    def _copied(self, batch: Sequences) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the nats of each copied symbol, 0 elsewhere; whether it is copied and the most
+        likely one; and whether it is copied.
+
+        Not the symbols alone: their number is on the device, which would be waited for.
+        """
         parameters, values = self.predict(batch)
         copied = self.is_copy(batch)
-        parameters, values = parameters[copied], values[copied]
-        return -self.distribution.log_prob(parameters, values), parameters.argmax(-1) == values
+        nats = torch.where(copied, -self.distribution.log_prob(parameters, values), 0)
+        return nats, copied & (parameters.argmax(-1) == values), copied
 
     def is_copy(self, batch: Sequences) -> Bool[Tensor, "b t"]:
         """Return which values are symbols after the separator."""

@@ -16,7 +16,7 @@ Sequences = Integer[Tensor, "b t"]
 
 def count(x: Tensor) -> Integer[Tensor, ""]:
     """Return the number of elements, on their device."""
-    return torch.tensor(x.numel(), device=x.device)
+    return torch.full((), x.numel(), device=x.device)
 
 
 class SequenceTask(Task):

@@ -82,11 +82,11 @@ class SpeechRecognition(Task):
         ]
         confused = confusions(references, greedy(scores, lengths), len(self.shape.labels))
         # An utterance with too few outputs for its labels has errors, but no loss.
-        spelt = spellable(lengths, batch.labels, sizes)
+        spelt = spellable(lengths, batch.labels.cpu(), sizes)
         return {
             "confusions": confused.to(nats.device),
-            "nats": total(nats[spelt]),
-            "labels": sizes[spelt].sum(),
+            "nats": total(nats[spelt.to(nats.device)]),
+            "labels": sizes[spelt].sum().to(nats.device),
         }
 
     def judge(self, statistics: Statistics) -> dict[str, Tensor]:
@@ -111,7 +111,9 @@ class SpeechRecognition(Task):
         return "transcribe", f"audio={shown(output.folder)}"
 
     def _nats(self, batch: SpeechBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the nats of each utterance; and the scores with their lengths."""
-        scores, lengths = self.model(batch.features, batch.lengths)
+        """Return the nats of each utterance; and the scores with their lengths, on the CPU."""
+        device = batch.features.device
+        scores, _ = self.model(batch.features, batch.lengths.to(device, non_blocking=True))
+        lengths = self.model.num_outputs(batch.lengths)
         nats = ctc_loss(scores, lengths, batch.labels, batch.label_lengths)
         return nats, scores, lengths
