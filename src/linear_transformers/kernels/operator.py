@@ -97,14 +97,15 @@ def operator(
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, d_outputs, d_weight, *d_state):
-        q, _, v, *_, outputs, weight = ctx.saved_tensors
+        saved = ctx.saved_tensors  # once: checkpointing recomputes them
+        q, _, v, *_, outputs, weight = saved
         if d_outputs is None:  # of the state alone
             d_outputs = torch.zeros_like(outputs)
         if any(x is not None for x in d_state):
             shapes = _state_shapes(q, v)
             pairs = zip(d_state, shapes, strict=True)
             d_state = [weight.new_zeros(shape) if x is None else x for x, shape in pairs]
-        gradients = backward_op([*ctx.saved_tensors, d_outputs, *d_state], ctx.elu)
+        gradients = backward_op([*saved, d_outputs, *d_state], ctx.elu)
         return *gradients, *[None] * (7 - len(gradients))
 
     forward_op = _registered(name, forward, fake_forward)
