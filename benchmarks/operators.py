@@ -3,15 +3,21 @@
     uv run python -m benchmarks.operators
     uv run python -m benchmarks.operators --shapes 1x65536 --threads 1 --kernels chunkwise cpp
     uv run python -m benchmarks.operators --device cuda --dtype bfloat16 float32
+    uv run python -m benchmarks.operators --device cuda --kernels triton triton@warps=4,stages=3
 
 This measures one layer without projections, from queries, keys and values to outputs, with the
-feature map and the normaliser, on random input [batch, length, heads, head_dim]. All kernels run in
-this process, in turn, several times over; medians are kept. Kernels that cannot run are named.
-Peers, each as its own library calls it: pytorch-fast-transformers (`fast-transformers`: its C++
-or CUDA kernel), flash-linear-attention (`fla`: its Triton kernels), and PyTorch's
-scaled_dot_product_attention (`sdpa`: FlashAttention on a GPU), which is softmax attention. On a
-GPU passes are replayed as captured graphs, so that the device is measured and not its host. In
-float32 fla multiplies in tf32, our Triton kernels in three parts of tf32.
+feature map and the normaliser, on random input [batch, length, heads, head_dim]. Peers, each as
+its own library calls it: pytorch-fast-transformers (`fast-transformers`: its C++ or CUDA kernel),
+flash-linear-attention (`fla`: its Triton kernels), and PyTorch's scaled_dot_product_attention
+(`sdpa`: FlashAttention on a GPU), which is softmax attention. In float32 fla multiplies in tf32,
+our Triton kernels in three parts of tf32. `triton@...` is our kernel compiled in another way: any
+of `chunk`, `block`, `warps` and `stages` (see `triton_linear.Launch`), and `programs`, a
+multiprocessor where sequences are cut.
+
+On a CPU all kernels run in this process, in turn, several times over; medians are kept. On a GPU
+(`--apart`) each has a process of its own, so that one that fails loses nothing but itself: its
+rows hold the error. Passes are then replayed as captured graphs, so that the device is measured
+and not its host, and go through as many inputs as no cache holds. Rows are saved after each.
 
 Arithmetic and traffic are the least that linear attention needs: 4 c m operations a position and
 head forward, three times as many backward; inputs read once, outputs written once. They are given
@@ -19,12 +25,16 @@ as shares of this machine's peak, measured before in a large matrix product and 
 """
 
 import argparse
+import json
 import math
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import product
 from statistics import geometric_mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -42,31 +52,58 @@ from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling.captured import capture
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
+Row = dict[str, Any]
 OURS = ("chunkwise", "cpp", "triton", "cuda")
 SDPA = "sdpa"
 WIDTH = 108  # columns of the tables
 SEED = 0
-REPLAYS = 20  # of a graph per timing
+REPLAYS = 5  # of a graph per timing
+CACHES = 3  # times the second-level cache: what the inputs of a graph are to fill
 PEERS = (peers.FAST_TRANSFORMERS, peers.FLA, SDPA)
 PRECISIONS = {"float32": "32", "bfloat16": "bf16", "float16": "16"}
 ON_CPU = ("16x784", "4x3072", "1x16384")
-ON_GPU = tuple(f"{2 ** (16 - n)}x{2**n}" for n in range(9, 17))
+PAPER = ("16x784", "4x3072")
+ON_GPU = (*PAPER, *(f"{2 ** (16 - n)}x{2**n}" for n in range(9, 17)))
+# fla tries 48 ways to compile for each batch size and length, for minutes.
+TUNED = {peers.FLA: (*PAPER, "1x65536")}
+SECONDS = 60  # of a process; of one that tunes, four times as many
+
+
+class Case(NamedTuple):
+    """What is measured at once: kernels at a shape, in a type, on some threads."""
+
+    shape: str
+    dtype: str
+    threads: int
+
+    @property
+    def about(self) -> Row:
+        batch, length = map(int, self.shape.split("x"))
+        return {"batch": batch, "length": length, "dtype": self.dtype, "threads": self.threads}
 
 
 def main() -> None:
     options = parse()
+    if options.child:
+        child(options)
+        return
     console = Console()
     console.width = max(console.width, WIDTH)
     name = options.name or f"operators-{torch.device(options.device).type}"
     title = f"Causal attention: {options.heads} heads of {options.head_dim}"
     measurement = Measurement(name, title, device=options.device, seeds=[SEED])
-    rows = []
-    for dtype in options.dtype:
-        for threads in options.threads:
-            for shape in options.shapes:
-                rows += at_shape(shape, getattr(torch, dtype), threads, options, console)
-                # Saved after each shape: a device may be taken away before the last.
-                path = measurement.save(rows, summary=summary(rows))
+    cases = [
+        Case(shape, dtype, threads)
+        for dtype, threads, shape in product(options.dtype, options.threads, options.shapes)
+    ]
+    peaks = {(case.dtype, case.threads): peak(case, options) for case in cases}
+    found: list[Row] = []
+    for times in (apart if options.apart else together)(cases, options):
+        found.append(times)
+        # Saved after each: a device may be taken away before the last.
+        path = measurement.save(rows := compared(found, peaks, options), summary=summary(rows))
+    for case in cases:
+        show([row for row in rows if case.about.items() <= row.items()], case, console)
     if found := summary(rows):
         console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
     console.print(f"written to {path}", soft_wrap=True)
@@ -80,11 +117,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--dtype", nargs="+", default=["float32"], choices=PRECISIONS)
     parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--kernels", nargs="+", default=[*OURS, *PEERS])
+    parser.add_argument("--kernels", nargs="+", default=[*OURS, SDPA, *PEERS[:2]])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--apart", action="store_true", help="a process for each, as on a GPU")
+    parser.add_argument("--seconds", type=int, default=420, help="of all processes together")
     parser.add_argument("--name", help="the name in results/; unset, by device")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     on_gpu = torch.device(options.device).type == "cuda"
+    options.apart |= on_gpu
     options.shapes = options.shapes or list(ON_GPU if on_gpu else ON_CPU)
     options.threads = options.threads or ([torch.get_num_threads()] if on_gpu else [1, 2])
     return options
@@ -99,66 +140,170 @@ def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel
     if name in peers.ATTENTIONS:
         reason = peers.unavailable(name, device, dtype)
         return reason or peers.ATTENTIONS[name](options.head_dim)
+    name, _, changes = name.partition("@")
     if name not in KERNELS:
         raise SystemExit(f"error: {name} is not a kernel. Choose of {[*KERNELS, *PEERS]}.")
     if reason := KERNELS[name].unavailable(device, dtype):
         return reason
+    if changes:
+        compile_with({key: int(value) for key, value in (x.split("=") for x in changes.split(","))})
     return LinearAttention(*sizes, feature_map=Elu, kernel=name)
 
 
-def at_shape(
-    shape: str,
-    dtype: torch.dtype,
-    threads: int,
-    options: argparse.Namespace,
-    console: Console,
-) -> list[dict[str, Any]]:
-    """Measure every kernel at one shape; print and return the rows."""
-    batch, length = map(int, shape.split("x"))
-    size, precision = (batch, length, options.heads, options.head_dim), str(dtype).split(".")[1]
-    kernels = {name: kernel(name, dtype, options) for name in options.kernels}
-    with thread_count(threads):
-        arithmetic = peak_flops(torch.device(options.device), PRECISIONS[precision])
-        copying = peak_copy(options.device)
+def compile_with(changes: dict[str, int]) -> None:
+    """Compile our Triton kernels in another way, in all of this process."""
+    from linear_transformers.kernels import triton_linear
+
+    triton_linear.PROGRAMS = changes.pop("programs", triton_linear.PROGRAMS)
+    for launches in (triton_linear.HALF, triton_linear.SINGLE):
+        launches.update({width: each._replace(**changes) for width, each in launches.items()})
+
+
+def together(cases: list[Case], options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the times of all kernels at each case, which take turns."""
+    for case in cases:
+        dtype = getattr(torch, case.dtype)
+        kernels = {name: kernel(name, dtype, options) for name in options.kernels}
         runnable = {name: run for name, run in kernels.items() if not isinstance(run, str)}
-        times = measure(runnable, size, dtype, options)
-    against = [peer for peer in PEERS if peer in times]
-    table = Table(title=f"{batch} x {length}, {precision}, threads: {threads}")
+        with thread_count(case.threads):
+            times = measure(runnable, case, options)
+        for name, reason in kernels.items():
+            row = {**case.about, "kernel": name}
+            yield row | ({"error": reason} if isinstance(reason, str) else times[name])
+
+
+def apart(cases: list[Case], options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the times of each kernel at each case, from a process for each kernel and type.
+
+    A process that dies, or takes too long, fails at one case; another one goes on with the next.
+    """
+    end = time.monotonic() + options.seconds
+    for name in options.kernels:  # peers that tune come last
+        for dtype, threads in dict.fromkeys((case.dtype, case.threads) for case in cases):
+            left = [case for case in cases if (case.dtype, case.threads) == (dtype, threads)]
+            if name in TUNED and options.shapes == [*ON_GPU]:
+                left = [case for case in left if case.shape in TUNED[name] and dtype != "float32"]
+            while left:
+                rows, failure = started(name, left, min(end, deadline(name)), options)
+                yield from rows
+                left = left[len(rows) :]
+                if left:
+                    assert failure
+                    yield {**left.pop(0).about, "kernel": name, "error": failure}
+
+
+def deadline(name: str) -> float:
+    return time.monotonic() + SECONDS * (4 if name in TUNED else 1)
+
+
+def started(
+    name: str, cases: list[Case], end: float, options: argparse.Namespace
+) -> tuple[list[Row], str | None]:
+    """Measure a kernel in a process of its own.
+
+    Returns:
+        The rows of the first cases, and why there are not all of them.
+    """
+    seconds = end - time.monotonic()
+    if seconds < 1:
+        return [], "the time of all processes was up"
+    command = [
+        sys.executable, "-m", "benchmarks.operators", "--child", "--kernels", name,
+        "--shapes", *(case.shape for case in cases), "--dtype", cases[0].dtype,
+        "--threads", str(cases[0].threads), "--rounds", str(options.rounds),
+        "--heads", str(options.heads), "--head-dim", str(options.head_dim),
+        "--device", options.device,
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
+        printed, failure = done.stdout, (done.stderr.strip().splitlines() or [""])[-1]
+        failure = f"exit status {done.returncode}: {failure}"
+    except subprocess.TimeoutExpired as error:
+        written: Any = error.stdout or b""
+        printed, failure = written.decode(), f"not done in {seconds:.0f} s"
+    lines = [line for line in printed.splitlines() if line.startswith("{") and line.endswith("}")]
+    return [json.loads(line) for line in lines], failure
+
+
+def child(options: argparse.Namespace) -> None:
+    """Print the times of one kernel at each case, one line of JSON each."""
+    (name,), (dtype,), (threads,) = options.kernels, options.dtype, options.threads
+    run = kernel(name, getattr(torch, dtype), options)
+    for shape in options.shapes:
+        case = Case(shape, dtype, threads)
+        row = {**case.about, "kernel": name}
+        if isinstance(run, str):
+            row["error"] = run
+        else:
+            with thread_count(threads):
+                try:
+                    row |= measure({name: run}, case, options)[name]
+                except (torch.OutOfMemoryError, ValueError) as error:
+                    row["error"] = str(error).splitlines()[0]
+        print(json.dumps(row), flush=True)
+
+
+def peak(case: Case, options: argparse.Namespace) -> tuple[float, float]:
+    """Return the machine's FLOPs and bytes a second."""
+    with thread_count(case.threads):
+        device = torch.device(options.device)
+        return peak_flops(device, PRECISIONS[case.dtype]), peak_copy(options.device)
+
+
+def compared(
+    found: list[Row], peaks: dict[Any, tuple[float, float]], options: argparse.Namespace
+) -> list[Row]:
+    """Return the rows with how many times as fast as each peer a kernel is, and its shares."""
+    rows = []
+    for times in found:
+        row = {**times}
+        if "error" not in row:
+            alike = {key: row[key] for key in ("batch", "length", "dtype", "threads")}
+            for other in found:
+                if (
+                    other["kernel"] in PEERS
+                    and "error" not in other
+                    and alike.items() <= other.items()
+                ):
+                    for way in WAYS:
+                        ratio = other[f"{way}_ms"] / row[f"{way}_ms"]
+                        row[ratio_of(other["kernel"], way)] = float(f"{ratio:.3g}")
+            if row["kernel"] != SDPA:
+                size = (row["batch"], row["length"], options.heads, options.head_dim)
+                dtype = getattr(torch, row["dtype"])
+                operations, traffic = least_work(size, dtype.itemsize)
+                arithmetic, copying = peaks[row["dtype"], row["threads"]]
+                seconds = (row["forward_ms"] + row["backward_ms"]) / 1000
+                row["share_of_peak"] = round(operations / seconds / arithmetic, 4)
+                row["share_of_copy"] = round(traffic / seconds / copying, 4)
+        rows.append(row)
+    return rows
+
+
+def show(rows: list[Row], case: Case, console: Console) -> None:
+    """Print a table of a case, and what was not measured."""
+    against = [peer for peer in PEERS if any(ratio_of(peer, WAYS[0]) in row for row in rows)]
+    title = f"{case.shape.replace('x', ' x ')}, {case.dtype}, threads: {case.threads}"
+    table = Table(title=title)
     for column in ("kernel", "forward ms", "backward ms"):
         table.add_column(column, justify="left" if column == "kernel" else "right")
     for peer in against:
         table.add_column(f"times {peer}", justify="right")
     for column in ("of peak", "of copy"):
         table.add_column(column, justify="right")
-    rows = []
-    for name, (forward, backward) in times.items():
-        row = {
-            "batch": batch,
-            "length": length,
-            "dtype": precision,
-            "threads": threads,
-            "kernel": name,
-            "forward_ms": round(forward, 3),
-            "backward_ms": round(backward, 3),
-        }
-        for peer in against:
-            for way, ratio in zip(WAYS, (times[peer][0] / forward, times[peer][1] / backward),
-                                  strict=True):  # fmt: skip
-                row[ratio_of(peer, way)] = float(f"{ratio:.3g}")
-        if name != "parallel" and name != SDPA:
-            operations, traffic = least_work(size, dtype.itemsize)
-            seconds = (forward + backward) / 1000
-            row["share_of_peak"] = round(operations / seconds / arithmetic, 3)
-            row["share_of_copy"] = round(traffic / seconds / copying, 3)
-        rows.append(row)
+    for row in rows:
+        if "error" in row:
+            continue
+        times = (f"{row[f'{way}_ms']:.4g}" for way in WAYS)
         cells = (" ".join(f"{row[ratio_of(peer, way)]:.2f}" for way in WAYS) for peer in against)
         shares = (f"{row[key]:.1%}" if key in row else "" for key in SHARES)
-        table.add_row(name, f"{forward:.2f}", f"{backward:.2f}", *cells, *shares)
+        table.add_row(row["kernel"], *times, *cells, *shares)
     console.print(table)
-    for name, reason in kernels.items():
-        if isinstance(reason, str):
-            console.print(f"[dim]{name} is not measured: {reason}[/dim]", soft_wrap=True)
-    return rows
+    for row in rows:
+        if "error" in row:
+            console.print(
+                f"[dim]{row['kernel']} is not measured: {row['error']}[/dim]", soft_wrap=True
+            )
 
 
 WAYS = ("forward", "backward")
@@ -171,17 +316,18 @@ def ratio_of(peer: str, way: str) -> str:
 
 
 def measure(
-    kernels: dict[str, Kernel],
-    size: tuple[int, ...],
-    dtype: torch.dtype,
-    options: argparse.Namespace,
-) -> dict[str, tuple[float, float]]:
+    kernels: dict[str, Kernel], case: Case, options: argparse.Namespace
+) -> dict[str, dict[str, float]]:
     """Return the median milliseconds forward and backward of each kernel."""
+    about = case.about
+    size = (about["batch"], about["length"], options.heads, options.head_dim)
+    dtype, device = getattr(torch, case.dtype), torch.device(options.device)
     torch.manual_seed(SEED)
-    make = {"dtype": dtype, "device": options.device}
-    inputs = [torch.randn(size, **make).requires_grad_() for _ in range(3)]
-    gradient = torch.randn(size, **make)
-    calls = {name: passes(run, inputs, gradient, options.device) for name, run in kernels.items()}
+    sets = [
+        [torch.randn(size, dtype=dtype, device=device) for _ in range(4)]
+        for _ in range(number_of_sets(size, dtype, device))
+    ]
+    calls = {name: passes(run, sets) for name, run in kernels.items()}
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in calls}
     for round_ in range(options.rounds + 1):
         for name, call in calls.items():
@@ -189,38 +335,66 @@ def measure(
             if round_:  # the first compiles, and allocates
                 times[name].append((1000 * forward, 1000 * (both - forward)))
     return {
-        name: (median(f for f, _ in pairs), median(b for _, b in pairs))
+        name: {
+            f"{way}_ms": float(f"{median(pair[i] for pair in pairs):.4g}")
+            for i, way in enumerate(WAYS)
+        }
         for name, pairs in times.items()
     }
 
 
-def passes(
-    run: Kernel, inputs: list[Tensor], gradient: Tensor, device: str
-) -> Callable[[], tuple[float, float]]:
-    """Return a function that times a forward pass, and forward and backward, in seconds."""
+def number_of_sets(size: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> int:
+    """Return how many inputs no cache of a GPU holds: q, k, v, outputs and all gradients."""
+    if device.type != "cuda":
+        return 1
+    cache = torch.cuda.get_device_properties(device).L2_cache_size
+    return max(1, math.ceil(CACHES * cache / (8 * math.prod(size) * dtype.itemsize)))
 
-    def both() -> None:
-        torch.autograd.grad(run(*inputs), inputs, gradient)
+
+def passes(run: Kernel, sets: list[list[Tensor]]) -> Callable[[], tuple[float, float]]:
+    """Return a function that times a forward pass, and forward and backward, in seconds.
+
+    Args:
+        run: The kernel.
+        sets: Queries, keys, values and the outputs' gradients, several times on a GPU.
+    """
+    device = sets[0][0].device
+
+    def leaves(tensors: list[Tensor]) -> list[Tensor]:
+        # New ones in each call: a captured backward pass may not share its leaves with another.
+        return [x.detach().requires_grad_() for x in tensors]
 
     def on_cpu() -> tuple[float, float]:
-        start = now(device)
-        outputs = run(*inputs)
-        middle = now(device)
-        torch.autograd.grad(outputs, inputs, gradient)
-        return middle - start, now(device) - start
+        *tensors, gradient = sets[0]
+        given = leaves(tensors)
+        start = now(str(device))
+        outputs = run(*given)
+        middle = now(str(device))
+        torch.autograd.grad(outputs, given, gradient)
+        return middle - start, now(str(device)) - start
 
-    if torch.device(device).type != "cuda":
+    if device.type != "cuda":
         return on_cpu
+
+    def forward() -> None:
+        for *tensors, _ in sets:
+            run(*leaves(tensors))
+
+    def both() -> None:
+        for *tensors, gradient in sets:
+            given = leaves(tensors)
+            torch.autograd.grad(run(*given), given, gradient)
+
     # Captured: launching takes the host longer than running takes the device.
-    graphs = [capture(call, gradient.device) for call in (lambda: run(*inputs), both)]
+    graphs = [capture(call, device) for call in (forward, both)]
 
     def on_gpu() -> tuple[float, float]:
         seconds = []
         for replay in graphs:
-            start = now(device)
+            start = now(str(device))
             for _ in range(REPLAYS):
                 replay()
-            seconds.append((now(device) - start) / REPLAYS)
+            seconds.append((now(str(device)) - start) / (REPLAYS * len(sets)))
         return seconds[0], seconds[1]
 
     return on_gpu
@@ -249,12 +423,11 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     table = []
     for peer, dtype, name in product(PEERS, dict.fromkeys(row["dtype"] for row in rows), OURS):
         chosen = [row for row in rows if (row["kernel"], row["dtype"]) == (name, dtype)]
-        compared = [row for row in chosen if ratio_of(peer, WAYS[0]) in row]
-        if compared:
-            row = {"times_as_fast_as": peer, "dtype": dtype, "kernel": name}
-            row |= {"cases": len(compared)}
+        beside = [row for row in chosen if ratio_of(peer, WAYS[0]) in row]
+        if beside:
+            row = {"times_as_fast_as": peer, "dtype": dtype, "kernel": name, "cases": len(beside)}
             for way in WAYS:
-                row |= spread(way, [case[ratio_of(peer, way)] for case in compared])
+                row |= spread(way, [case[ratio_of(peer, way)] for case in beside])
             table.append(row)
     caption = "Least, most and geometric mean of the ratios over all cases: shapes and threads."
     return {"caption": caption, "rows": table} if table else {}

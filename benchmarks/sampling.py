@@ -11,6 +11,7 @@ position is averaged over positions, and images a second follow from that averag
     compiled, compiled bfloat16, compiled int8    linear attention, one C++ call a step, by the
                                    precision of the weights
     captured, captured bfloat16    the same on a GPU: one captured graph a step
+    fused, fused bfloat16          the same, compiled by torch.compile before it is captured
     recurrent                      linear attention, the model's own step
     fast-transformers              the same with pytorch-fast-transformers, see benchmarks/peers.py
     softmax, cached                softmax attention, the model's own step with a key-value cache
@@ -43,24 +44,29 @@ from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling import (
     CapturedStepper,
     CompiledStepper,
+    FusedStepper,
     RecomputedStepper,
     RecurrentStepper,
     Stepper,
+    launches_per_step,
     step_milliseconds,
 )
 
 NUM_VALUES = 256
 DISTRIBUTION = LogisticMixture(NUM_VALUES)
 SEED = 0
+MIDDLE = 64  # the length of sequences whose launches are counted
 RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
 COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
 CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
-OURS = (*COMPILED, *CAPTURED, RECURRENT)
-METHODS = (*COMPILED, *CAPTURED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+FUSED = {"fused": "float32", "fused bfloat16": "bfloat16"}
+PRECISIONS = {**COMPILED, **CAPTURED, **FUSED}  # of the weights; float32 of every other method
+OURS = (*COMPILED, *CAPTURED, *FUSED, RECURRENT)
+METHODS = (*COMPILED, *CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_CPU = (*COMPILED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
-ON_GPU = (*CAPTURED, RECURRENT, FAST_TRANSFORMERS, CACHED)
+ON_GPU = (*CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED)
 # The order in which methods are dropped if memory runs out.
-DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured")
+DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured", "fused")
 REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
 
 
@@ -76,10 +82,11 @@ def main() -> None:
     sizes = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = options.name or f"sampling-{torch.device(options.device).type}"
     measurement = Measurement(name, f"Sampling: {sizes}", device=options.device, seeds=[SEED])
+    launches = count_launches(options)
     rows = []
     for length in options.length:
         for batch in options.batch:
-            rows += measured(length, batch, options, console)
+            rows += measured(length, batch, options, launches, console)
             # Saved after each case: a device may be taken away, or run out of memory.
             path = measurement.save(rows, summary=summary(rows))
     if found := summary(rows):
@@ -88,7 +95,11 @@ def main() -> None:
 
 
 def measured(
-    length: int, batch: int, options: argparse.Namespace, console: Console
+    length: int,
+    batch: int,
+    options: argparse.Namespace,
+    launches: dict[str, int],
+    console: Console,
 ) -> list[dict[str, Any]]:
     """Measure every method at one length and batch size; print and return the rows."""
     table = Table(title=f"{options.layers} layers, {length} values an image, batch {batch}")
@@ -105,6 +116,7 @@ def measured(
                 "batch": batch,
                 "threads": threads,
                 "method": method,
+                "precision": PRECISIONS.get(method, "float32"),
                 "ms_per_step": round(milliseconds, 3),
                 "images_per_second": round(1000 * batch / (milliseconds * length), 4),
                 **{
@@ -113,8 +125,10 @@ def measured(
                     if reference in times
                 },
             }
-            if copied and method in (*CAPTURED, RECURRENT):
+            if copied and method in (*CAPTURED, *FUSED, RECURRENT):
                 row["share_of_copy"] = round(copied / milliseconds, 3)
+            if method in launches:
+                row["launches"] = launches[method]
             rows.append(row)
             ratios = (f"{row[name]:.2f} x" if name in row else "" for name in REFERENCES)
             table.add_row(
@@ -222,15 +236,28 @@ def stepper_of(
     method: str, linear: AutoregressiveTransformer, softmax: AutoregressiveTransformer
 ) -> tuple[type[Stepper], AutoregressiveTransformer, str | None]:
     """Return the kind of a method's stepper, its model, and the precision of its weights."""
-    if method in COMPILED:
-        return CompiledStepper, linear, COMPILED[method]
-    if method in CAPTURED:
-        return CapturedStepper, linear, CAPTURED[method]
+    for kind, methods in (
+        (CompiledStepper, COMPILED), (CapturedStepper, CAPTURED), (FusedStepper, FUSED),
+    ):  # fmt: skip
+        if method in methods:
+            return kind, linear, methods[method]
     if method == FAST_TRANSFORMERS:
         return FastTransformersStepper, linear, None
     if method == RECURRENT:
         return RecurrentStepper, linear, None
     return RecurrentStepper if method == CACHED else RecomputedStepper, softmax, None
+
+
+def count_launches(options: argparse.Namespace) -> dict[str, int]:
+    """Return how many kernels and copies a step of each method is on a GPU; nothing on a CPU."""
+    if torch.device(options.device).type != "cuda":
+        return {}
+    counts = {}
+    for method in (*CAPTURED, *FUSED, RECURRENT):
+        if method in options.methods:
+            kind, model, precision = stepper_of(method, *build(MIDDLE, options))
+            counts[method] = launches_per_step(kind(model, precision), DISTRIBUTION, length=MIDDLE)
+    return counts
 
 
 def build(length: int, options: argparse.Namespace) -> list[AutoregressiveTransformer]:

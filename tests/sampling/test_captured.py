@@ -1,6 +1,8 @@
 """The captured stepper draws what the model draws: on a GPU from a captured graph, else in Triton's
 interpreter."""
 
+import subprocess
+import sys
 from functools import partial
 
 import pytest
@@ -17,7 +19,7 @@ from linear_transformers.sampling import (
     prefill,
     uniform_noise,
 )
-from tests.conftest import autoregressive
+from tests.conftest import PROJECT, autoregressive
 
 pytest.importorskip("triton", reason="Triton is not for this system")
 
@@ -49,6 +51,26 @@ def test_it_goes_on_from_what_any_kernel_read(kernel):
     model = linear(attention=partial(LinearAttention, feature_map=Elu, kernel=kernel))
     values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
     assert largest_step_difference(CapturedStepper(model), values) < 1e-5
+
+
+def test_a_fused_step_is_one_graph_and_the_same_step():
+    """In a process of its own: compilation does not see through the tests' checks of shapes.
+    Not with inductor on a CPU, which compiles for long."""
+    program = """
+import torch
+from linear_transformers.sampling import FusedStepper, largest_step_difference
+from tests.sampling.test_captured import BATCH, DEVICE, LENGTH, NUM_VALUES, linear
+
+if DEVICE == "cpu":
+    FusedStepper.backend = "aot_eager"
+values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
+difference = largest_step_difference(FusedStepper(linear()), values)
+assert difference < 1e-5, difference
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("given", [(), (0, 1, 2), (1, 4), (0, 5), tuple(range(LENGTH))])

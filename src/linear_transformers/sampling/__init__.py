@@ -1,6 +1,6 @@
 """Run a trained model one value at a time: steppers, and what is done with them."""
 
-from linear_transformers.sampling.captured import CapturedStepper
+from linear_transformers.sampling.captured import CapturedStepper, FusedStepper
 from linear_transformers.sampling.compiled import CompiledStepper
 from linear_transformers.sampling.completion import (
     Completed,
@@ -18,7 +18,7 @@ from linear_transformers.sampling.evaluation import (
 )
 from linear_transformers.sampling.recurrent import RecomputedStepper, RecurrentStepper
 from linear_transformers.sampling.registry import PRECISIONS, STEPPERS, stepper_of
-from linear_transformers.sampling.speed import step_milliseconds
+from linear_transformers.sampling.speed import launches_per_step, step_milliseconds
 from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "CapturedStepper",
     "CompiledStepper",
     "Completed",
+    "FusedStepper",
     "Loop",
     "Prefilled",
     "Prompts",
@@ -39,6 +40,7 @@ __all__ = [
     "complete_in_batches",
     "greedy",
     "largest_step_difference",
+    "launches_per_step",
     "log_probabilities",
     "prefill",
     "step_milliseconds",

@@ -15,6 +15,8 @@ from linear_transformers.ops.recurrent import LinearState
 from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 from linear_transformers.shapes import TokensOne
 
+Step = Callable[[Tensor, StackState], tuple[Tensor, StackState]]
+
 
 class CapturedStepper(Stepper):
     """Triton's step, for linear attention on GPUs, in a loop whose turn is a captured graph.
@@ -48,26 +50,41 @@ class CapturedStepper(Stepper):
     def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
         return self.model.step(token, state, in_place=True)
 
+    def captured_step(self) -> Step:
+        """Return the step that a loop captures: not a method of the stepper, since a cycle of
+        references would keep the device's memory."""
+        return partial(self.model.step, in_place=True)
+
     def loop(self, start: Prefilled, sample: Sampler, noise: Float[Tensor, "b t z"]) -> Loop:
         if self._loop is None or not self._loop.fits(start, sample):
             self._loop = None  # frees its memory first
-            self._loop = _CapturedLoop(self.model, start, sample, noise)
+            self._loop = _CapturedLoop(self.captured_step(), start, sample, noise)
         self._loop.restart(start, noise)
         return self._loop
+
+
+class FusedStepper(CapturedStepper):
+    """The captured stepper of a step that `torch.compile` has fused into fewer kernels.
+
+    The first loop of a batch size compiles it, which takes a minute or so; torch keeps what it
+    compiled for the next process.
+    """
+
+    name: ClassVar[str] = "fused"
+    backend: ClassVar[str] = "inductor"
+
+    def captured_step(self) -> Step:
+        step = super().captured_step()
+        return torch.compile(step, fullgraph=True, dynamic=False, backend=self.backend)
 
 
 class _CapturedLoop(Loop):
     """A loop whose tensors keep their addresses, as a captured graph requires."""
 
     def __init__(
-        self,
-        model: AutoregressiveTransformer,
-        start: Prefilled,
-        sample: Sampler,
-        noise: Float[Tensor, "b t z"],
+        self, step: Step, start: Prefilled, sample: Sampler, noise: Float[Tensor, "b t z"]
     ):
-        # Not the stepper's method: a cycle of references would keep the device's memory.
-        self.step, self.sample = partial(model.step, in_place=True), sample
+        self.step, self.sample = step, sample
         self._kept = [x.clone() for x in _tensors(start, noise)]
         self.values, self.hidden, self.parameters, self.noise, *sums = self._kept
         self.layers = tuple(map(LinearState, sums[::2], sums[1::2]))

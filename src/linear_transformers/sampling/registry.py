@@ -1,12 +1,12 @@
 """Every stepper by its name, and the choice among them."""
 
 from linear_transformers.models import AutoregressiveTransformer
-from linear_transformers.sampling.captured import CapturedStepper
+from linear_transformers.sampling.captured import CapturedStepper, FusedStepper
 from linear_transformers.sampling.compiled import CompiledStepper
 from linear_transformers.sampling.recurrent import RecomputedStepper, RecurrentStepper
 from linear_transformers.sampling.stepper import Stepper
 
-KINDS = (CompiledStepper, CapturedStepper, RecurrentStepper, RecomputedStepper)
+KINDS = (CompiledStepper, CapturedStepper, FusedStepper, RecurrentStepper, RecomputedStepper)
 STEPPERS: dict[str, type[Stepper]] = {kind.name: kind for kind in KINDS}
 AUTO = (CompiledStepper, RecurrentStepper)  # the first that can run
 PRECISIONS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.precisions))
@@ -19,8 +19,8 @@ def stepper_of(
 
     Args:
         model: The model, in `eval()` mode.
-        name: `compiled`, `captured`, `recurrent` or `recomputed`; `auto` is `compiled` where it
-            can run, else `recurrent`.
+        name: `compiled`, `captured`, `fused`, `recurrent` or `recomputed`; `auto` is `compiled`
+            where it can run, else `recurrent`.
         precision: The precision of the weights, which are converted in place; None leaves them
             as they are. Sums of linear attention and the head are in float32 at least.
 

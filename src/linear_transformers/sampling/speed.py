@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from statistics import mean, median
 
 import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.sampling.completion import prefill
@@ -65,6 +67,19 @@ def step_milliseconds(
         for name, found in times.items():
             medians[name].append(median(found))
     return {name: mean(found) for name, found in medians.items()}
+
+
+def launches_per_step(stepper: Stepper, distribution: ValueDistribution, *, length: int) -> int:
+    """Return the number of kernels and copies that a GPU runs to draw a value and read it."""
+    values, known = torch.zeros(1, length, dtype=torch.long), torch.arange(length) < length // 2
+    noise = torch.rand(1, length, distribution.noise_dim, device=stepper.device)
+    loop = stepper.loop(prefill(stepper, values, known), distribution.sample, noise)
+    loop.turn()
+    _synchronize(stepper.device)
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+        loop.turn()
+        _synchronize(stepper.device)
+    return sum(event.device_type == DeviceType.CUDA for event in profiler.events() or ())
 
 
 def _milliseconds(loop: Loop, turns: int, device: torch.device) -> float:
