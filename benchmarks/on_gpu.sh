@@ -1,23 +1,32 @@
 #!/usr/bin/env bash
-# What a machine with an NVIDIA GPU, and without a network, is to say of this project. Each stage
-# is made to take less than nine minutes; none was timed on a GPU yet.
+# What a machine with an NVIDIA GPU, and without a network, is to say of this project. Every stage
+# ends by itself within eight minutes, whatever it has reached by then; how long each is thought to
+# take stands beside it. None was run on a GPU yet.
 #
 #   benchmarks/on_gpu.sh wheels          with a network: what else is needed, into WHEELS
-#   benchmarks/on_gpu.sh parity          the tests marked gpu
-#   benchmarks/on_gpu.sh operators       causal attention, lengths 2^9 to 2^16, bfloat16 and float32
-#   benchmarks/on_gpu.sh sampling        the paper's models of MNIST and CIFAR-10, batches that fit
-#   benchmarks/on_gpu.sh train-mnist     for SECONDS_TO_TRAIN, from where the last call stopped
-#   benchmarks/on_gpu.sh train-cifar10   likewise
+#   benchmarks/on_gpu.sh probe           3 min  what is there; are our kernels right; nvcc
+#   benchmarks/on_gpu.sh parity          5 min  the tests marked gpu
+#   benchmarks/on_gpu.sh sweep           2 min  ours by chunk, warps, stages and programs
+#   benchmarks/on_gpu.sh operators       6 min  causal attention, lengths 2^9 to 2^16; fla last
+#   benchmarks/on_gpu.sh sampling        4 min  the paper's models of MNIST and CIFAR-10
+#   benchmarks/on_gpu.sh train-mnist     8 min  for SECONDS_TO_TRAIN, from where it stopped
+#   benchmarks/on_gpu.sh train-cifar10   8 min  likewise
+#   benchmarks/on_gpu.sh weights RUN     1 min  its last weights into RESULTS, in pieces of 15 MB
+#   benchmarks/on_gpu.sh moments RUN     1 min  what continues it, likewise
 #
-# Arguments after the stage go to its program, model.attention.kernel=triton for one. The machine
-# has Python 3.12 and torch, torchvision, torchaudio, lightning, torchmetrics and triton. Of the
-# environment:
+# In half an hour: probe, parity, sweep, operators; sampling; train-mnist, weights. CIFAR-10 is
+# another half. Arguments after the stage go to its program. The machine has Python 3.12 and torch,
+# torchvision, torchaudio, lightning, torchmetrics and triton. Of the environment:
 #
 #   PYTHON            python3
 #   WHEELS            wheels: what is in it is installed, beside what the machine has
-#   DATA              data: holds MNIST/raw, and cifar-10-batches-py or cifar10.npz
+#   DATA              data: holds MNIST/raw, and cifar-10-batches-py or cifar10.npz; or .tar files
+#                     with these, which are unpacked
 #   RUNS              runs: where checkpoints are, to be kept between calls
+#   CACHE             RUNS/compiled: where compilers keep what they made
 #   RESULTS           results: where measurements are written
+#   PTXAS             unset: another assembler of Triton's code, for the probe to try
+#   STAGE_SECONDS     470: when a stage is stopped
 #   SECONDS_TO_TRAIN  330: what then remains is for a last batch, and for the test
 #   LINEAR_TRANSFORMERS_COMMIT  for a copy without .git: what measurements say of their commit, as
 #                     git describe --always --abbrev=40 --exclude='*' --dirty prints it
@@ -26,7 +35,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 python=${PYTHON:-python3} wheels=${WHEELS:-wheels} data=${DATA:-data} runs=${RUNS:-runs}
-seconds=${SECONDS_TO_TRAIN:-330} dry=${DRY_RUN:-}
+results=${RESULTS:-results} cache=${CACHE:-$runs/compiled}
+seconds=${SECONDS_TO_TRAIN:-330} limit=${STAGE_SECONDS:-470} dry=${DRY_RUN:-}
 stage=${1:-}
 shift || true
 
@@ -35,7 +45,8 @@ needed=(
   hydra-core omegaconf antlr4-python3-runtime pyyaml jaxtyping wadler-lindig rich
   markdown-it-py mdurl pygments soundfile cffi pycparser rapidfuzz ninja fla-core einops
   pydantic pydantic-core annotated-types typing-inspection typing-extensions
-  pytest pluggy iniconfig beartype
+  lightning lightning-utilities torchmetrics
+  pytest pytest-xdist execnet pluggy iniconfig beartype
 )
 
 fetch() {
@@ -55,11 +66,32 @@ fetch() {
 
 install() {
   export PYTHONPATH=$PWD/src${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
+  # What is compiled in one stage is there in the next.
+  mkdir -p "$cache" "$results"
+  cache=$(cd "$cache" && pwd)
+  export TRITON_CACHE_DIR=$cache/triton TORCHINDUCTOR_CACHE_DIR=$cache/inductor
+  export TORCH_EXTENSIONS_DIR=$cache/extensions
+  # Inductor may set the assembler, and Triton's kernels would be compiled with that one.
+  echo "assembler of Triton's code: ${TRITON_PTXAS_PATH:-its own}"
   if compgen -G "$wheels/*.whl" >/dev/null; then
     site=$(mktemp -d)
     trap 'rm -rf "$site"' EXIT
     "$python" -m pip install --quiet --no-index --no-deps --target "$site" "$wheels"/*.whl
     PYTHONPATH=$PYTHONPATH:$site PATH=$site/bin:$PATH # ninja is a program
+  fi
+  for archive in "$data"/*.tar; do
+    if [[ -f $archive ]]; then tar --extract --skip-old-files --file "$archive" --directory "$data"; fi
+  done
+}
+
+# limited COMMAND...: stops what takes longer than the stage may.
+limited() {
+  local code=0
+  timeout --signal=TERM --kill-after=10 "$limit" "$@" || code=$?
+  if [[ $code == 124 || $code == 137 ]]; then
+    echo "stopped  after STAGE_SECONDS=$limit; what was measured by then is in $results" >&2
+  else
+    return "$code"
   fi
 }
 
@@ -83,50 +115,73 @@ train() {
     echo "error: nothing was saved in SECONDS_TO_TRAIN=$seconds. Give it more." >&2
     exit 1
   fi
-  "$python" train.py model=linear "$@" logger=none train=false paths.runs="$runs" \
+  limit=$((limit > seconds + 60 ? limit - seconds : 60))
+  limited "$python" train.py model=linear "$@" logger=none train=false paths.runs="$runs" \
     ckpt_path="$runs/$name/checkpoints/last.ckpt"
+  cp "$runs/$name/metrics.jsonl" "$results/$name-metrics.jsonl"
 }
 
 compiled=(compile=true)
-fast=(trainer=gpu "~callbacks.samples")
-mnist=(data=mnist data.root="$data" data.batch_size=80 optimizer.lr=2.8e-4)
-cifar10=(data=cifar10 data.root="$data" data.batch_size=32 optimizer.lr=3.6e-4)
+fast=(trainer=gpu "~callbacks.samples" model.attention.kernel=triton)
+# Batches that divide training, validation and test sets: of one size, compiled once.
+mnist=(data=mnist data.root="$data" data.batch_size=100 optimizer.lr=3.2e-4)
+cifar10=(data=cifar10 data.root="$data" data.batch_size=40 optimizer.lr=4e-4)
 if [[ -f $data/cifar10.npz ]]; then
   cifar10=(data=arrays data.path="$data/cifar10.npz" data.val_size=5000 model.num_layers=16
     model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
 fi
+pytest=(-W default -p no:cacheprovider)
 operators=(--device cuda --dtype bfloat16 float32)
-sampling=(--device cuda --steps 64 --positions 2 --batch 1 16 128 1024 4096 8192)
+# By what is thought to matter: the first are the likeliest.
+sweep=(--device cuda --dtype bfloat16 --shapes 16x784 4x3072 1x65536 --rounds 3 --seconds 150
+  --kernels triton triton@stages=3 triton@stages=1 triton@programs=4 triton@programs=1
+  triton@chunk=16 triton@chunk=64,warps=4 triton@warps=4 triton@chunk=16,warps=1)
+mnist_steps=(--batch 1 1024 8192) cifar10_steps=(--batch 1 1024 4096)
+sampling=(--device cuda --steps 64 --positions 2)
 device=cuda
 if [[ $dry ]]; then
   export TRITON_INTERPRET=1
   fast=(trainer=cpu debug=step model.num_layers=1 model.num_heads=2 model.model_dim=16
-    "~callbacks.samples")
+    "~callbacks.samples") # not kernel=triton: 3072 positions take the interpreter minutes
   compiled=()
-  operators=(--device cpu --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1)
+  operators=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1)
+  sweep=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1
+    --kernels triton triton@chunk=16,warps=1)
   sampling=(--device cpu --layers 1 --heads 2 --model-dim 16 --steps 1 --positions 1 --rounds 1
-    --batch 2 --threads 1 --methods captured recurrent "softmax, cached")
+    --threads 1 --methods captured recurrent "softmax, cached")
+  mnist_steps=(--batch 2) cifar10_steps=(--batch 2)
   device=cpu
 fi
 
 case $stage in
 wheels) fetch ;;
+probe)
+  install
+  limited "$python" -m benchmarks.probe --device "$device" "$@"
+  ;;
 parity)
   install
-  "$python" -m pytest -m gpu tests/{attention,kernels,models,sampling} "$@"
+  export CUBLAS_WORKSPACE_CONFIG=:4096:8 # what torch wants for the same bits in each run
+  limited "$python" -m pytest "${pytest[@]}" -m gpu tests/{attention,kernels,models,sampling,training} "$@"
   # These are for any device, and take the GPU where there is one.
-  [[ $dry ]] || "$python" -m pytest tests/kernels/test_triton.py tests/sampling/test_captured.py "$@"
+  [[ $dry ]] || limited "$python" -m pytest "${pytest[@]}" tests/kernels/test_triton.py \
+    tests/sampling/test_captured.py "$@"
+  ;;
+sweep)
+  install
+  limited "$python" -m benchmarks.operators --name "operators-sweep-$device" "${sweep[@]}" "$@"
   ;;
 operators)
   install
-  "$python" -m benchmarks.operators "${operators[@]}" "$@"
+  limited "$python" -m benchmarks.operators "${operators[@]}" "$@"
   ;;
 sampling)
   install
-  "$python" -m benchmarks.sampling --length 784 --layers 8 --name "sampling-mnist-$device" \
-    "${sampling[@]}" "$@"
-  "$python" -m benchmarks.sampling --length 3072 --layers 16 --name "sampling-cifar10-$device" \
-    "${sampling[@]}" "$@"
+  limit=$((limit / 2))
+  limited "$python" -m benchmarks.sampling --length 784 --layers 8 --name "sampling-mnist-$device" \
+    "${mnist_steps[@]}" "${sampling[@]}" "$@"
+  limited "$python" -m benchmarks.sampling --length 3072 --layers 16 \
+    --name "sampling-cifar10-$device" "${cifar10_steps[@]}" "${sampling[@]}" "$@"
   ;;
 train-mnist)
   install
@@ -135,6 +190,12 @@ train-mnist)
 train-cifar10)
   install
   train on-gpu-cifar10 "${cifar10[@]}" "${fast[@]}" "$@"
+  ;;
+weights | moments)
+  install
+  part=()
+  [[ $stage == weights ]] || part=(--moments)
+  "$python" -m benchmarks.pieces split "$runs/$1/checkpoints/last.ckpt" "$results" "${part[@]}"
   ;;
 *)
   sed -n '2,/^set/{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"

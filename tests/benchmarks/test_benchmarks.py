@@ -1,5 +1,6 @@
 """The benchmarks run and their figures arrive in RESULTS.md; how fast is not tested."""
 
+import argparse
 import json
 import shlex
 import subprocess
@@ -117,6 +118,45 @@ def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
     assert all(row["forward_ms"] > 0 < row["backward_ms"] for row in rows)
     assert all(("share_of_peak" in row) == (row["kernel"] == "chunkwise") for row in rows)
     assert "chunkwise" in capsys.readouterr().out
+
+
+FAILING = f"""#!{sys.executable} -IS
+import os, sys, time
+words = sys.argv
+kernel = words[words.index("--kernels") + 1]
+for shape in words[words.index("--shapes") + 1 : words.index("--dtype")]:
+    if (kernel, shape) == ("falls", "1x2"):
+        print("an illegal access", file=sys.stderr, flush=True)
+        os.kill(os.getpid(), 11)
+    if (kernel, shape) == ("hangs", "1x2"):
+        time.sleep(60)
+    print('{{"kernel": "%s", "shape": "%s"}}' % (kernel, shape), flush=True)
+"""
+
+
+def test_a_kernel_that_fails_costs_only_its_own_row(monkeypatch, tmp_path):
+    """A program that dies or hangs at one shape stands in for the process of a kernel."""
+    program = tmp_path / "python"
+    program.write_text(FAILING)
+    program.chmod(0o755)
+    monkeypatch.setattr(operators.sys, "executable", str(program))
+    monkeypatch.setattr(operators, "SECONDS", 2)
+    options = argparse.Namespace(
+        seconds=60, kernels=["falls", "hangs", "runs"], shapes=[], rounds=1, heads=1, head_dim=1,
+        device="cpu",
+    )  # fmt: skip
+    cases = [operators.Case(shape, "float32", 1) for shape in ("1x1", "1x2", "1x3")]
+    rows = list(operators.apart(cases, options))
+    found = [(row["kernel"], row.get("shape") or row["error"]) for row in rows]
+    assert found == [
+        ("falls", "1x1"), ("falls", "exit status -11: an illegal access"), ("falls", "1x3"),
+        ("hangs", "1x1"), ("hangs", "not done in 2 s"), ("hangs", "1x3"),
+        ("runs", "1x1"), ("runs", "1x2"), ("runs", "1x3"),
+    ]  # fmt: skip
+    options.seconds = 0
+    assert {row["error"] for row in operators.apart(cases, options)} == {
+        "the time of all processes was up"
+    }
 
 
 def test_a_peer_that_is_not_installed_is_named(monkeypatch):

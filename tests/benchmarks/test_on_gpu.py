@@ -8,7 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+from benchmarks import pieces
+from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT
 from tests.files import write_mnist
 
@@ -40,6 +43,19 @@ def stage(tmp_path):
     return call
 
 
+def test_the_probe_says_what_is_there(stage, tmp_path):
+    stage("probe")
+    rows = json.loads((tmp_path / "results/probe-cpu.json").read_text())["rows"]
+    good = {(row["check"], row["how"]): row["good"] for row in rows}
+    assert good["exact", "own"]
+    assert good["rounding", "own, chunks of 64, 4 warps"]
+    assert good["assembler", "own"]
+    found = {row["check"]: row["found"] for row in rows if not row["good"]}
+    assert found.keys() == {"memcheck", "racecheck", "cuda", "imports"}
+    assert "made for GPUs" in found["cuda"]
+    assert "fla (No module named 'fla')" in found["imports"]
+
+
 def test_parity_runs_the_tests_that_need_a_gpu(stage):
     printed = stage("parity", "-ra")
     assert "needs a CUDA device" in printed
@@ -49,10 +65,23 @@ def test_parity_runs_the_tests_that_need_a_gpu(stage):
 def test_operators_are_measured(stage, tmp_path):
     printed = stage("operators")
     rows = json.loads((tmp_path / "results/operators-cpu.json").read_text())["rows"]
-    assert {"chunkwise", "triton", "sdpa"} <= {row["kernel"] for row in rows}
-    assert all("times_sdpa_forward" in row for row in rows)
+    measured = {row["kernel"]: row for row in rows if "error" not in row}
+    assert {"chunkwise", "triton", "sdpa"} <= measured.keys()
+    assert all("times_sdpa_forward" in row for row in measured.values())
     assert "cuda is not measured: it is made for GPUs" in printed
     assert "fla is not measured" in printed
+
+
+def test_the_sweep_compiles_ours_in_other_ways(stage, tmp_path):
+    stage("sweep")
+    rows = json.loads((tmp_path / "results/operators-sweep-cpu.json").read_text())["rows"]
+    assert [row["kernel"] for row in rows] == ["triton", "triton@chunk=16,warps=1"]
+    assert all(row["forward_ms"] > 0 for row in rows)
+
+
+def test_a_stage_ends_by_itself(stage, tmp_path):
+    printed = stage("sweep", STAGE_SECONDS="1")
+    assert "stopped  after STAGE_SECONDS=1" in printed
 
 
 def test_sampling_is_measured_at_both_sizes(stage, tmp_path):
@@ -69,9 +98,50 @@ def test_training_on_mnist_goes_on_where_it_stopped(stage, tmp_path):
     sizes = ("data.batch_size=2", "data.val_size=5")
     assert "bits/dim" in stage("train-mnist", *sizes)
     stage("train-mnist", *sizes, "trainer.max_epochs=2")
+    assert (tmp_path / "results/on-gpu-mnist-metrics.jsonl").is_file()
     lines = (tmp_path / "runs/on-gpu-mnist/metrics.jsonl").read_text().splitlines()
     steps = [row["step"] for row in map(json.loads, lines) if "train/bits_per_dim" in row]
     assert steps == [0, 1]
+
+
+def test_weights_come_home_in_pieces(stage, tmp_path, monkeypatch):
+    write_mnist(tmp_path / "data")
+    stage("train-mnist", "data.batch_size=2", "data.val_size=5")
+    for part in ("weights", "moments"):
+        stage(part, "on-gpu-mnist")
+    run = tmp_path / "runs/on-gpu-mnist/checkpoints/last.ckpt"
+    pieces.join(tmp_path / "results", tmp_path / "whole.ckpt")
+    joined, original = (read_checkpoint(path) for path in (tmp_path / "whole.ckpt", run))
+    assert joined.keys() == original.keys()
+    torch.testing.assert_close(joined["state_dict"], original["state_dict"], rtol=0, atol=0)
+    moments = [x["optimizer_states"][0]["state"] for x in (joined, original)]
+    torch.testing.assert_close(*moments, rtol=0, atol=0)
+    monkeypatch.setattr(pieces, "SIZE", 20_000)
+    several = pieces.split(run, tmp_path / "several", "weights")
+    assert len(several) > 1
+    pieces.join(tmp_path / "several", tmp_path / "again.ckpt")  # enough to sample from
+    assert read_checkpoint(tmp_path / "again.ckpt")["optimizer_states"] == []
+    several[1].unlink()
+    with pytest.raises(SystemExit, match=f"holds {len(several) - 1} pieces"):
+        pieces.join(tmp_path / "several", tmp_path / "third.ckpt")
+    with pytest.raises(SystemExit, match="exists already"):
+        pieces.join(tmp_path / "several", tmp_path / "again.ckpt")
+
+
+def test_data_arrive_in_tars(stage, tmp_path):
+    write_mnist(tmp_path / "elsewhere")
+    (tmp_path / "data").mkdir()
+    packed = [
+        "tar",
+        "--create",
+        "--file",
+        tmp_path / "data/mnist.tar",
+        "-C",
+        tmp_path / "elsewhere",
+        "MNIST",
+    ]
+    subprocess.run(packed, check=True)
+    assert "bits/dim" in stage("train-mnist", "data.batch_size=2", "data.val_size=5")
 
 
 def test_training_on_cifar10_takes_its_arrays(stage, tmp_path):

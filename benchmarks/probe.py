@@ -1,0 +1,255 @@
+"""What a machine with a GPU has, and whether our kernels compute there what they should.
+
+    uv run python -m benchmarks.probe
+    PTXAS=FILE uv run python -m benchmarks.probe      also with another assembler of Triton's code
+
+The first thing to run on a new machine, in about three minutes. Every check is a process of its
+own; they run side by side, and one that fails costs the others nothing. Each is a row:
+
+    imports     what train.py and the tests import
+    assemblers  of Triton's code, by version
+    exact       products of whole numbers in bfloat16: sums over a sequence are the same numbers
+    rounding    outputs in half precision are as often too large as too small
+    cuda        nvcc compiles cuda_linear.cu
+    memcheck, racecheck     compute-sanitizer finds nothing in our kernels
+
+Exact and rounding are checked with each assembler, as kernels are compiled by default and with four
+warps and chunks of 64, whose products are asynchronous where a head is 64 wide.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from benchmarks.machine import now
+from benchmarks.operators import compile_with
+from benchmarks.record import Measurement
+from linear_transformers.ops.parallel import parallel
+from linear_transformers.ops.recurrent import LinearState
+from linear_transformers.pictures.tables import markdown
+
+MODULES = (
+    "torch", "torchvision", "torchaudio", "triton", "lightning", "torchmetrics", "hydra",
+    "omegaconf", "jaxtyping", "pydantic", "rich", "soundfile", "rapidfuzz", "ninja", "fla",
+    "pytest", "xdist", "beartype", "linear_transformers.jobs.train",
+)  # fmt: skip
+WIDTHS = (32, 64)  # of heads
+LONG, SHORT = (4, 777, 4), (1, 70, 2)  # batch, length, heads
+WAYS = {"": {}, "chunks of 64, 4 warps": {"chunk": 64, "warps": 4}}
+SECONDS = 150
+
+
+class Check(NamedTuple):
+    """A check in a process of its own.
+
+    Attributes:
+        name: What is checked.
+        way: How: words for the table.
+        command: The process.
+        environment: What is changed for it.
+    """
+
+    name: str
+    way: str
+    command: list[str]
+    environment: dict[str, str] | None = None
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--check", choices=CHECKS, help=argparse.SUPPRESS)
+    parser.add_argument("--way", default="", choices=WAYS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.check:
+        compile_with({**WAYS[options.way]})
+        print(CHECKS[options.check](options.device))
+        return
+    measurement = Measurement(
+        f"probe-{options.device}", "A machine, and our kernels on it", device=options.device,
+        seeds=[0],
+    )  # fmt: skip
+    rows: list[dict[str, Any]] = []
+    checks = planned(options.device)
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
+        for check, (good, found) in zip(checks, pool.map(outcome, checks), strict=True):
+            rows.append({"check": check.name, "how": check.way, "good": good, "found": found})
+            path = measurement.save(rows)
+    print(f"{markdown(rows)}\nwritten to {path}")
+
+
+def planned(device: str) -> list[Check]:
+    """Return the checks, those that take longest first."""
+    own = [sys.executable, "-m", "benchmarks.probe", "--device", device, "--check"]
+    checks = []
+    sanitizer = shutil.which("compute-sanitizer")
+    for tool in ("memcheck", "racecheck"):
+        command = [sanitizer or "compute-sanitizer", "--tool", tool, "--error-exitcode", "1"]
+        checks.append(Check(tool, "triton, step", [*command, *own, "run"]))
+    checks += [Check("cuda", "nvcc", [*own, "cuda"]), Check("imports", "", [*own, "imports"])]
+    for name, path in assemblers().items():
+        for way in WAYS:
+            # Compiled code is kept by its source alone: a folder for each assembler.
+            changes = {"TRITON_CACHE_DIR": f"{tempfile.gettempdir()}/triton-{name}"}
+            changes |= {"TRITON_PTXAS_PATH": str(path)} if path else {}
+            how = ", ".join(filter(None, (name, way)))
+            for check in ("exact", "rounding"):
+                checks.append(Check(check, how, [*own, check, "--way", way], changes))
+    checks += [
+        Check("assembler", name, [str(path or triton_ptxas()), "--version"])
+        for name, path in assemblers().items()
+    ]
+    return checks
+
+
+def assemblers() -> dict[str, Path | None]:
+    """Return the assemblers to try, by a short name: Triton's own is None."""
+    other = os.environ.get("PTXAS")
+    return {"own": None, **({"other": Path(other).resolve()} if other else {})}
+
+
+def triton_ptxas() -> Path:
+    """Return the assembler that Triton takes by itself, whatever inductor has set."""
+    folder = Path(import_module("triton").__file__ or "").parent / "backends/nvidia/bin"
+    return Path(os.environ.get("TRITON_PTXAS_PATH") or folder / "ptxas")
+
+
+def outcome(check: Check) -> tuple[bool, str]:
+    """Run a check; return whether it is good, and the last line that it printed."""
+    try:
+        done = subprocess.run(
+            check.command, env={**os.environ, **(check.environment or {})}, capture_output=True,
+            text=True, timeout=SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return False, str(error)
+    lines = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).splitlines()
+    return done.returncode == 0, next((line for line in reversed(lines) if line.strip()), "")
+
+
+def imports(device: str) -> str:
+    """Import every module; each that cannot be is named."""
+    missing = []
+    for name in MODULES:
+        try:
+            import_module(name)
+        except ImportError as error:
+            missing.append(f"{name} ({error})")
+    assert not missing, ", ".join(missing)
+    return f"all {len(MODULES)}"
+
+
+def exact(device: str) -> str:
+    """Compare sums of products of whole numbers, which are exact in bfloat16 and float32."""
+    for width in WIDTHS:
+        _exact(device, width)
+    return "all sums exact"
+
+
+def _exact(device: str, width: int) -> None:
+    q, k, v = _inputs(width, device, torch.bfloat16, largest=3)
+    found, end = _triton(q, k, v)
+    expected, exact_end = parallel(*(x.double() for x in (q, k, v)), eps=1.0)
+    for sums, others in zip(end, exact_end, strict=True):
+        wrong = (sums.double() != others).sum().item()
+        assert not wrong, f"{wrong} of {sums.numel()} sums of the state are wrong"
+    error = ((found.double() - expected).abs().max() / expected.abs().max()).item()
+    assert error < 2**-7, f"an output is off by {error:.3g} of the largest"
+    gradients = (
+        _gradients(_triton, (q, k, v)),
+        _gradients(parallel, [x.double() for x in (q, k, v)]),
+    )
+    for name, ours, theirs in zip("qkv", *gradients, strict=True):
+        error = ((ours.double() - theirs).abs().max() / theirs.abs().max()).item()
+        assert error < 2**-3, f"a gradient of {name} is off by {error:.3g} of the largest"
+
+
+def rounding(device: str) -> str:
+    """Compare the mean of outputs, which is too small if products cut their operands off."""
+    found = []
+    # Triton's interpreter, on a CPU, cuts bfloat16 off.
+    dtypes = (torch.float16, *([torch.bfloat16] if device == "cuda" else []))
+    for dtype, width in product(dtypes, WIDTHS):
+        q, k, v = _inputs(width, device, dtype)
+        ours, _ = _triton(q, k, v)
+        exactly, _ = parallel(*(x.double() for x in (q, k, v)), eps=1.0)
+        found.append((ours.double().mean() / exactly.mean() - 1).item())
+    worst = max(map(abs, found))
+    assert worst < 2e-4, f"outputs are off by {worst:.2%} on the mean"
+    return f"off by {worst:.4%} on the mean"
+
+
+def run(device: str) -> str:
+    """Call our kernels on few positions, for the sanitizer."""
+    from linear_transformers.kernels.triton_step import triton_step
+
+    width = WIDTHS[0]
+    q, k, v = _inputs(width, device, torch.bfloat16, size=SHORT)
+    _gradients(_triton, (q, k, v))
+    sizes = SHORT[0], SHORT[2], width
+    state = LinearState(
+        torch.zeros(*sizes, width, device=device), torch.zeros(sizes, device=device)
+    )
+    triton_step(q[:, 0], k[:, 0], v[:, 0], state, eps=1.0)
+    now(device)
+    return "ran"
+
+
+def cuda(device: str) -> str:
+    """Compile the kernel in CUDA, and keep it for what comes after."""
+    from linear_transformers.kernels.cuda_linear import unavailable
+
+    reason = unavailable(torch.device(device), torch.bfloat16)
+    assert reason is None, reason
+    return "compiled"
+
+
+CHECKS: dict[str, Callable[[str], str]] = {
+    "imports": imports, "exact": exact, "rounding": rounding, "run": run, "cuda": cuda,
+}  # fmt: skip
+
+
+def _triton(*tensors: torch.Tensor, **options: Any) -> Any:
+    from linear_transformers.kernels.triton_linear import triton_linear
+
+    return triton_linear(*tensors, **{"eps": 1.0, **options})
+
+
+def _inputs(
+    width: int,
+    device: str,
+    dtype: torch.dtype,
+    *,
+    size: tuple[int, int, int] | None = None,
+    largest: int | None = None,
+) -> list[torch.Tensor]:
+    """Return q, k and v, positive; whole numbers up to the largest, if it is given."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (*(size or (LONG if device == "cuda" else SHORT)), width)
+    if largest is None:
+        tensors = [0.5 + torch.rand(shape, generator=generator) for _ in range(3)]
+    else:
+        tensors = [torch.randint(largest + 1, shape, generator=generator) for _ in range(3)]
+    return [x.to(device, dtype) for x in tensors]
+
+
+def _gradients(algorithm: Any, tensors: Any) -> tuple[torch.Tensor, ...]:
+    leaves = [x.detach().requires_grad_() for x in tensors]
+    outputs, _ = algorithm(*leaves, eps=1.0)
+    weights = torch.linspace(-1, 1, outputs.numel(), device=outputs.device).reshape(outputs.shape)
+    return torch.autograd.grad(outputs, leaves, weights.to(outputs.dtype))
+
+
+if __name__ == "__main__":
+    main()
