@@ -6,7 +6,7 @@ uv run python -m benchmarks.report
 import json
 from typing import Any
 
-from benchmarks import record
+from benchmarks import goals, record
 from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown
 
@@ -14,6 +14,10 @@ HEADER = """# Results
 
 Written by `uv run python -m benchmarks.report` from `results/*.json`, which the measurements wrote.
 """
+GOALS = """## Goals on an H200
+
+What `benchmarks/on_gpu.sh` is to show: our Triton kernel in bfloat16, 8 heads of 32; sampling and
+training of the paper's models. Each figure is read from `results/`."""
 
 
 def main() -> None:
@@ -21,9 +25,10 @@ def main() -> None:
     measurements = {path.name: json.loads(path.read_text()) for path in paths}
     page = record.RESULTS.parent / "RESULTS.md"
     sections = [section(name, measurement) for name, measurement in measurements.items()]
+    sections.insert(0, f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n")
     with replacing(page) as partial:
         partial.write_text("\n".join([HEADER, *sections]))
-    print(f"{page.name}: {len(sections)} measurements")
+    print(f"{page.name}: {len(measurements)} measurements")
     for name, measurement in measurements.items():
         if missing := lacks(measurement):
             print(f"{name} {missing}")

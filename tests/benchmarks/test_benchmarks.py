@@ -11,7 +11,17 @@ from datetime import date, timedelta
 import pytest
 import torch
 
-from benchmarks import collect, operators, peers, precision, record, report, sampling, scaling
+from benchmarks import (
+    collect,
+    goals,
+    operators,
+    peers,
+    precision,
+    record,
+    report,
+    sampling,
+    scaling,
+)
 from linear_transformers import kernels
 from linear_transformers.provenance import checkout, machine, provenance, versions, write_provenance
 from tests.conftest import PROJECT
@@ -255,6 +265,32 @@ def test_the_report_names_what_an_older_measurement_lacks(results, tmp_path, mon
     page = (tmp_path / "RESULTS.md").read_text()
     where = "2 x A, 2 threads, torch 2, 2026-11-21 (`results/old.json`)"
     assert f"## Old\n\n{where}\n\n{lacks}\n\nFast.\n\n| a |\n| --- |\n| 1 |\n" in page
+
+
+def test_goals_are_empty_until_they_are_measured(results, tmp_path, monkeypatch):
+    results.mkdir()
+    call(report, monkeypatch)
+    page = (tmp_path / "RESULTS.md").read_text()
+    assert page.count("| not measured yet |") == len(goals.GOALS) == 10
+    measured = {"kernel": "triton", "dtype": "bfloat16", "share_of_copy": 0.5}
+    measured |= {"forward_ms": 1.0, "backward_ms": 2.0}
+    rows = [{**measured, "batch": 16, "length": 784}, {**measured, "batch": 1, "length": 2**20}]
+    rows.append({"kernel": "triton", "dtype": "bfloat16", "length": 4096, "error": "fell"})
+    for length, fla, sdpa in ((512, 0.9, 0.5), (1024, 2.5, 1.1)):
+        ratios = {"times_fla_forward": fla, "times_fla_backward": fla}
+        ratios |= {"times_sdpa_forward": sdpa, "times_sdpa_backward": 9.0}
+        rows.append({**measured, "batch": 2**16 // length, "length": length, **ratios})
+    (results / "operators-cuda.json").write_text(json.dumps({"rows": rows}))
+    metrics = [{"perf/seconds_per_epoch": seconds} for seconds in (40.0, 12.0)]
+    (results / "on-gpu-mnist-metrics.jsonl").write_text("\n".join(map(json.dumps, metrics)))
+    found = {row["what"]: (row["measured"], row["reached"]) for row in goals.table(results)}
+    assert found["times flash-linear-attention, mean"] == ("1.5", "yes")
+    assert found["times flash-linear-attention, least"] == ("0.9", "no")
+    assert found["times FlashAttention from 1024 positions on, least"] == ("1.1", "yes")
+    assert found["16 x 784, share of a copy's bandwidth"] == ("0.5", "yes")
+    assert found["4 x 3072, share of a copy's bandwidth"] == ("not measured yet", "")
+    assert found["2^20 positions forward and backward, ms"] == ("3", "yes")
+    assert found["MNIST, seconds an epoch"] == ("12", "yes")
 
 
 def test_a_curve_is_thinned_and_keeps_its_ends():

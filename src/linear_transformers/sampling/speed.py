@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from statistics import mean, median
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from linear_transformers.distributions import ValueDistribution
@@ -79,7 +78,7 @@ def launches_per_step(stepper: Stepper, distribution: ValueDistribution, *, leng
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         loop.turn()
         _synchronize(stepper.device)
-    return sum(event.device_type == DeviceType.CUDA for event in profiler.events() or ())
+    return sum(event.device_type.name == "CUDA" for event in profiler.events() or ())
 
 
 def _milliseconds(loop: Loop, turns: int, device: torch.device) -> float:
