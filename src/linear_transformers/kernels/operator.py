@@ -70,13 +70,7 @@ def operator(
         return results
 
     def fake_forward(
-        q: Tensor,
-        k: Tensor,
-        v: Tensor,
-        kv_sum: Tensor | None,
-        k_sum: Tensor | None,
-        eps: float,
-        elu: bool,
+        q: Tensor, k: Tensor, v: Tensor, *others: Any
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         shapes, dtype = (q.shape[:3], *_state_shapes(q, v)), accumulation_dtype(v.dtype)
         weight, kv_end, k_end = (v.new_empty(shape, dtype=dtype) for shape in shapes)
