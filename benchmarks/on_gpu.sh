@@ -71,8 +71,10 @@ install() {
   cache=$(cd "$cache" && pwd)
   export TRITON_CACHE_DIR=$cache/triton TORCHINDUCTOR_CACHE_DIR=$cache/inductor
   export TORCH_EXTENSIONS_DIR=$cache/extensions
-  # Inductor may set the assembler, and Triton's kernels would be compiled with that one.
-  echo "assembler of Triton's code: ${TRITON_PTXAS_PATH:-its own}"
+  # Inductor sets the assembler where nobody has, and our kernels would be compiled with that one.
+  local own='import pathlib, triton; print(pathlib.Path(triton.__file__).parent)'
+  export TRITON_PTXAS_PATH=${TRITON_PTXAS_PATH:-$("$python" -c "$own")/backends/nvidia/bin/ptxas}
+  "$TRITON_PTXAS_PATH" --version | tail -n 1
   if compgen -G "$wheels/*.whl" >/dev/null; then
     site=$(mktemp -d)
     trap 'rm -rf "$site"' EXIT
@@ -131,13 +133,14 @@ if [[ -f $data/cifar10.npz ]]; then
     model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
 fi
 pytest=(-W default -p no:cacheprovider)
-operators=(--device cuda --dtype bfloat16 float32)
+operators=(--device cuda --dtype bfloat16 float32 --kernels triton sdpa chunkwise cuda fla)
 # By what is thought to matter: the first are the likeliest.
 sweep=(--device cuda --dtype bfloat16 --shapes 16x784 4x3072 1x65536 --rounds 3 --seconds 150
   --kernels triton triton@stages=3 triton@stages=1 triton@programs=4 triton@programs=1
   triton@chunk=16 triton@chunk=64,warps=4 triton@warps=4 triton@chunk=16,warps=1)
 mnist_steps=(--batch 1 1024 8192) cifar10_steps=(--batch 1 1024 4096)
-sampling=(--device cuda --steps 64 --positions 2)
+sampling=(--device cuda --steps 64 --positions 2 --methods captured "captured bfloat16"
+  "fused bfloat16" recurrent "softmax, cached") # a fused step is compiled for each batch size
 device=cuda
 if [[ $dry ]]; then
   export TRITON_INTERPRET=1

@@ -55,7 +55,6 @@ from linear_transformers.sampling import (
 NUM_VALUES = 256
 DISTRIBUTION = LogisticMixture(NUM_VALUES)
 SEED = 0
-MIDDLE = 64  # the length of sequences whose launches are counted
 RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
 COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
 CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
@@ -252,11 +251,11 @@ def count_launches(options: argparse.Namespace) -> dict[str, int]:
     """Return how many kernels and copies a step of each method is on a GPU; nothing on a CPU."""
     if torch.device(options.device).type != "cuda":
         return {}
-    counts = {}
+    counts, length = {}, options.length[0]
     for method in (*CAPTURED, *FUSED, RECURRENT):
         if method in options.methods:
-            kind, model, precision = stepper_of(method, *build(MIDDLE, options))
-            counts[method] = launches_per_step(kind(model, precision), DISTRIBUTION, length=MIDDLE)
+            kind, model, precision = stepper_of(method, *build(length, options))
+            counts[method] = launches_per_step(kind(model, precision), DISTRIBUTION, length=length)
     return counts
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks import pieces
+from linear_transformers.data.batches import EvaluationBatches
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT
 from tests.files import write_mnist
@@ -177,6 +179,15 @@ def test_training_stops_when_its_time_is_up(stage, tmp_path):
     assert "ckpt_path=on-gpu-mnist" in then.split("tested")[0]
     kept = [path.name for path in (tmp_path / "runs").glob("*/metrics.jsonl")]
     assert len(kept) == 2  # that of the run which had saved nothing, too
+
+
+def test_batches_of_one_size_are_compiled_once():
+    script = (PROJECT / "benchmarks/on_gpu.sh").read_text()
+    mnist, cifar10 = map(int, re.findall(r"data\.batch_size=(\d+)", script))
+    for batch, (train, *others) in ((mnist, (55000, 5000, 10000)), (cifar10, (45000, 5000, 10000))):
+        assert train % batch == 0
+        for count in others:
+            assert {len(part) for part in EvaluationBatches(count, batch)} == {batch}
 
 
 def test_other_stages_are_explained(stage):

@@ -31,6 +31,7 @@ CUOBJDUMP = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 INSTRUCTION = re.compile(
     r"^\s+/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_.]*)", re.MULTILINE
 )
+REGISTERS, SHARED_MEMORY = 2**16, 227 * 1024  # of a multiprocessor of an H100 or H200
 WIDTHS = (16, 32, 64, 128, 256)
 DTYPES = ("float32", "bfloat16", "float16")
 LENGTHS = (1, 16, 65)  # Triton likes to compile for ones and multiples of 16 apart
@@ -108,10 +109,14 @@ def takes(kernel: Any) -> dict[str, Any]:
         return sum(instruction.startswith(beginnings) for instruction in instructions)
 
     (registers,), (stack,) = re.findall(r"REG:(\d+)", usage), re.findall(r"STACK:(\d+)", usage)
+    warps, shared = kernel.metadata.num_warps, kernel.metadata.shared
+    # Registers are given out to a warp by 256.
+    fit = REGISTERS // (warps * -(-int(registers) * 32 // 256) * 256)
     return {
+        "programs_at_once": min(fit, SHARED_MEMORY // shared) if shared else fit,
         "registers": int(registers),
         "spilled_bytes": int(stack),
-        "shared_bytes": kernel.metadata.shared,
+        "shared_bytes": shared,
         "instructions": len(instructions),
         "matrix": count("HMMA"),
         "asynchronous_matrix": count("HGMMA"),

@@ -19,13 +19,12 @@ from tests.kernels.comparing import DEVICE, EPS, check_parts, errors, exactly, i
 pytest.importorskip("triton", reason="Triton is not for this system")
 
 from linear_transformers.kernels import triton_linear as triton_linear_module
-from linear_transformers.kernels.triton_linear import FUSED, launch_for, triton_linear
+from linear_transformers.kernels.triton_linear import FUSED, PROGRAMS, launch_for, triton_linear
 from linear_transformers.kernels.triton_step import triton_step
 from linear_transformers.testing import random_qkv
 
 CHUNK = launch_for(32, torch.float32).chunk
 COMPILED = ("float32:32", "bfloat16:32", "float16:32", "bfloat16:64", "bfloat16:256")
-SHARED_MEMORY = 227 * 1024  # bytes that a program can have on an H100 or H200
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -128,7 +127,7 @@ def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
     scans = [row for row in rows if row["kernel"] == "_scan"]
     assert {row["kernel"] for row in rows} == {"_scan", "_step"}
     for row in rows:
-        assert row["shared_bytes"] <= SHARED_MEMORY, row
+        assert row["programs_at_once"] >= (PROGRAMS if row["width"] <= 64 else 1), row
         assert row["asynchronous_matrix"] == 0, row
         assert row["spilled_bytes"] <= 128, row
     for row in scans:
