@@ -20,9 +20,9 @@ what s sums. The last two are one scan where the whole state fits into the regis
 Within a chunk, what is read of what the chunk itself added is a masked product.
 
 A program takes one head of one sequence, or some rows or columns of its state. Where these are
-too few to keep a GPU busy, a sequence is cut into segments that run in parallel: a first scan,
-which reads nothing, writes what each segment adds to the state, and the others begin by summing
-what the segments before them wrote. Nothing is kept of a position but its sum of weights.
+too few to keep a GPU busy, a sequence is cut into segments that run in parallel: what each of them
+adds to the state is written first, and every scan begins by summing what the segments before it
+add. Nothing is kept of a position but its sum of weights.
 
 Products take bfloat16 as it is, everything else as float32 (float16 in tf32, for its range;
 float32 in three parts of tf32, for its precision), and accumulate in float32, as states do.
@@ -145,6 +145,70 @@ def _product(a, b, PRODUCT: tl.constexpr, PRECISION: tl.constexpr):
     return tl.dot(a, b, input_precision=PRECISION)
 
 
+@triton.jit
+@no_type_check
+def _place(segments, heads):
+    """Return a program's segment, and its sequence's number among all heads, batch and head."""
+    program = tl.program_id(0).to(tl.int64)
+    sequence = program // segments
+    return program % segments, sequence, sequence // heads, sequence % heads
+
+
+@triton.jit
+@no_type_check
+def _gradients(d_out, weight, first, at_rows, rows, stride, y, left, M: tl.constexpr):
+    """Return g, the gradient of each position's sum of values."""
+    share = 1 / tl.load(weight + at_rows, mask=rows < left, other=1.0)
+    return _rows(d_out, first, rows, stride, y, left, M) * share[:, None]
+
+
+@triton.jit(do_not_specialize=["length", "heads", "segments", "chunks"])
+@no_type_check
+def _sum_segments(
+    q, k, v, out, weight, d_out, kv_sums, k_sums, d_kv_sums, d_k_sums,
+    q_b, q_t, q_h, k_b, k_t, k_h, v_b, v_t, v_h, length, heads, segments, chunks,
+    C: tl.constexpr, M: tl.constexpr, BC: tl.constexpr, BM: tl.constexpr, L: tl.constexpr,
+    ELU: tl.constexpr, PRODUCT: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Sum what each segment adds to the state and, if `d_out` is given, to that from the end."""
+    segment, sequence, batch, head = _place(segments, heads)
+    position = batch * length * heads + head  # the sequence's first, among those of all heads
+    q += batch * q_b + head * q_h
+    k += batch * k_b + head * k_h
+    v += batch * v_b + head * v_h
+    if d_out is not None:
+        weight += position
+        out += position * M
+        d_out += position * M
+    rows = tl.arange(0, L)
+    x = tl.program_id(1) * BC + tl.arange(0, BC)
+    y = tl.arange(0, BM)
+    state, d_state = tl.zeros([BC, BM], tl.float32), tl.zeros([BC, BM], tl.float32)
+    below, d_below = tl.zeros([BC], tl.float32), tl.zeros([BC], tl.float32)
+    for n in range(chunks):
+        first = (segment * chunks + n) * L
+        left = length - first
+        keys = _phi(_rows(k, first, rows, k_t, x, left, C), rows, x, left, C, ELU)
+        values = _rows(v, first, rows, v_t, y, left, M)
+        state += _product(tl.trans(keys), values, PRODUCT, PRECISION)
+        below += tl.sum(keys, 0)
+        if d_out is not None:
+            queries = _phi(_rows(q, first, rows, q_t, x, left, C), rows, x, left, C, ELU)
+            at_rows = (first + rows) * heads
+            gradient = _gradients(d_out, weight, first, at_rows, rows, heads * M, y, left, M)
+            d_total = -tl.sum(gradient * _rows(out, first, rows, heads * M, y, left, M), 1)
+            d_state += _product(tl.trans(queries), gradient, PRODUCT, PRECISION)
+            d_below += tl.sum(d_total[:, None] * queries, 0)
+    place = sequence * segments + segment
+    inside = (x[:, None] < C) & (y[None, :] < M)
+    at = place * C * M + x[:, None] * M + y[None, :]
+    tl.store(kv_sums + at, state, mask=inside)
+    tl.store(k_sums + place * C + x, below, mask=x < C)
+    if d_out is not None:
+        tl.store(d_kv_sums + at, d_state, mask=inside)
+        tl.store(d_k_sums + place * C + x, d_below, mask=x < C)
+
+
 @triton.jit(do_not_specialize=["length", "heads", "segments", "chunks"])
 @no_type_check
 def _scan(
@@ -156,19 +220,15 @@ def _scan(
 ):  # fmt: skip
     """Scan a segment: see above. A tensor that is None is not read, or not wanted.
 
-    `of_values` and `of_features` are the results; without any, `kv_sums` and `k_sums` are what
-    each segment adds. `h` is written beside d phi(q), and read from the end.
+    `of_values` and `of_features` are the results. `h` is written beside d phi(q), and read from
+    the end.
     """
-    adds_only: tl.constexpr = of_values is None and of_features is None
-    program = tl.program_id(0).to(tl.int64)
-    segment, sequence = program % segments, program // segments
-    batch, head = sequence // heads, sequence % heads
+    segment, sequence, batch, head = _place(segments, heads)
     position = batch * length * heads + head  # the sequence's first, among those of all heads
     q += batch * q_b + head * q_h
     k += batch * k_b + head * k_h
     v += batch * v_b + head * v_h
-    if weight is not None:
-        weight += position
+    weight += position
     if d_out is not None:
         d_out += position * M
         h += position
@@ -197,7 +257,7 @@ def _scan(
     if kv_start is not None:
         state += tl.load(kv_start + sequence * C * M + at, mask=inside, other=0.0)
         below += tl.load(k_start + sequence * C + x, mask=x < C, other=0.0)
-    if not adds_only and kv_sums is not None:
+    if kv_sums is not None:
         for n in tl.range(segments - 1 - segment if REVERSED else segment, loop_unroll_factor=4):
             place = sequence * segments + (segments - 1 - n if REVERSED else n)
             state += tl.load(kv_sums + place * C * M + at, mask=inside, other=0.0)
@@ -214,8 +274,7 @@ def _scan(
         gradient, d_total = values, below  # of outputs, which need neither
         at_rows = (first + rows) * heads
         if d_out is not None:
-            share = 1 / tl.load(weight + at_rows, mask=rows < left, other=1.0)
-            gradient = _rows(d_out, first, rows, heads * M, y, left, M) * share[:, None]
+            gradient = _gradients(d_out, weight, first, at_rows, rows, heads * M, y, left, M)
             if REVERSED:
                 d_total = tl.load(h + at_rows, mask=rows < left, other=0.0)
             else:
@@ -259,10 +318,7 @@ def _scan(
             state += _product(tl.trans(added_x), added_y, PRODUCT, PRECISION)
         below += tl.sum(d_total[:, None] * added_x if REVERSED else added_x, 0)
 
-    if adds_only:
-        tl.store(kv_sums + program * C * M + at, state, mask=inside)
-        tl.store(k_sums + program * C + x, below, mask=(x < C) & (tl.program_id(2) == 0))
-    elif kv_end is not None:
+    if kv_end is not None:
         last = segment == (0 if REVERSED else segments - 1)
         tl.store(kv_end + sequence * C * M + at, state, mask=inside & last)
         tl.store(k_end + sequence * C + x, below, mask=(x < C) & last & (tl.program_id(2) == 0))
@@ -287,6 +343,7 @@ class _Call:
         self.chunks = triton.cdiv(chunks, min(chunks, segments_for(self.sequences, v.device)))
         self.segments = triton.cdiv(chunks, self.chunks)
         self.counts = length, heads, self.segments, self.chunks
+        self.strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
         # By the values: features beside bfloat16 values are float32 if phi is not fused.
         product = tl.bfloat16 if v.dtype == torch.bfloat16 else tl.float32
         self.shared = {
@@ -300,17 +357,27 @@ class _Call:
         """Whether a program holds a whole state."""
         return max(self.widths) <= FUSED
 
-    def segment_sums(self, *, reverse: bool, **tensors: Tensor) -> State:
-        """Return what each segment adds to the state; nothing if there is one."""
+    def segment_sums(
+        self, out: Tensor | None = None, weight: Tensor | None = None, d_out: Tensor | None = None
+    ) -> tuple[State, State]:
+        """Return what each segment adds to the state; with gradients, to that from the end too.
+
+        Nothing where there is one segment.
+        """
         if self.segments == 1:
-            return NO_STATE
-        places = self.sequences, self.segments
-        sums = (
-            self.q.new_empty(*places, self.c, self.m, dtype=torch.float32),
-            self.q.new_empty(*places, self.c, dtype=torch.float32),
-        )
-        self.scan(sums=sums, reverse=reverse, **tensors)
-        return sums
+            return NO_STATE, NO_STATE
+        state = self._empty_sums()
+        d_state = NO_STATE if d_out is None else self._empty_sums()
+        block = min(self.widths[0], self.launch.block)
+        _sum_segments[self.sequences * self.segments, triton.cdiv(self.c, block)](
+            self.q, self.k, self.v, out, weight, d_out, *state, *d_state, *self.strides,
+            *self.counts, BC=block, BM=self.widths[1], **self.shared,
+        )  # fmt: skip
+        return state, d_state
+
+    def _empty_sums(self) -> State:
+        shape = self.sequences, self.segments, self.c
+        return [self.q.new_empty(x, dtype=torch.float32) for x in ((*shape, self.m), shape)]
 
     def scan(
         self,
@@ -339,8 +406,8 @@ class _Call:
         grid = self.sequences * self.segments, triton.cdiv(self.c, bc), triton.cdiv(self.m, bm)
         _scan[grid](
             self.q, self.k, self.v, out, weight, d_out, h, of_values, of_features,
-            *start, *sums, *end, *self.q.stride()[:3], *self.k.stride()[:3], *self.v.stride()[:3],
-            *self.counts, eps, BC=bc, BM=bm, REVERSED=reverse, **self.shared,
+            *start, *sums, *end, *self.strides, *self.counts, eps, BC=bc, BM=bm, REVERSED=reverse,
+            **self.shared,
         )  # fmt: skip
 
 
@@ -363,10 +430,8 @@ def _forward(given: Given, eps: float, elu: bool, results: Sequence[Tensor]) -> 
     q, k, v, *start = _readable(given)
     out, weight, *end = results
     call = _Call(q, k, v, elu)
-    call.scan(
-        start=start, sums=call.segment_sums(reverse=False), end=end,
-        of_values=out, weight=weight, eps=eps,
-    )  # fmt: skip
+    sums, _ = call.segment_sums()
+    call.scan(start=start, sums=sums, end=end, of_values=out, weight=weight, eps=eps)
 
 
 def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> None:
@@ -374,10 +439,9 @@ def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> No
     d_q, d_k, d_v, *end = gradients
     call = _Call(q, k, v, elu)
     known = {"weight": weight, "d_out": d_out, "h": torch.empty_like(weight)}
-    sums = call.segment_sums(reverse=False)
-    call.scan(start=start, sums=sums, out=out, of_features=d_q, **known)
-    sums = call.segment_sums(reverse=True, **known)
-    after = {"start": (d_kv_end, d_k_end), "sums": sums, "reverse": True, **known}
+    before, behind = call.segment_sums(out, weight, d_out)
+    call.scan(start=start, sums=before, out=out, of_features=d_q, **known)
+    after = {"start": (d_kv_end, d_k_end), "sums": behind, "reverse": True, **known}
     if call.is_whole:
         call.scan(of_values=d_v, of_features=d_k, end=end, **after)
     else:
