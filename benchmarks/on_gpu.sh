@@ -74,7 +74,7 @@ install() {
   # Inductor sets the assembler where nobody has, and our kernels would be compiled with that one.
   local own='import pathlib, triton; print(pathlib.Path(triton.__file__).parent)'
   export TRITON_PTXAS_PATH=${TRITON_PTXAS_PATH:-$("$python" -c "$own")/backends/nvidia/bin/ptxas}
-  "$TRITON_PTXAS_PATH" --version | tail -n 1
+  if [[ -x $TRITON_PTXAS_PATH ]]; then "$TRITON_PTXAS_PATH" --version | tail -n 1; fi
   if compgen -G "$wheels/*.whl" >/dev/null; then
     site=$(mktemp -d)
     trap 'rm -rf "$site"' EXIT

@@ -29,8 +29,9 @@ def build(attention: str = "linear"):
     ).eval()  # fmt: skip
 
 
+# Not fused, which test_captured.py runs in a process without the tests' checks of shapes.
 @pytest.mark.parametrize("attention", ATTENTIONS)
-@pytest.mark.parametrize("name", ["auto", *STEPPERS])
+@pytest.mark.parametrize("name", ["auto", *(name for name in STEPPERS if name != "fused")])
 def test_every_stepper_computes_what_forward_computes(name, attention):
     model = build(attention)
     if name != "auto" and (reason := STEPPERS[name].unavailable(model)):
