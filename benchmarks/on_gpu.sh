@@ -86,10 +86,10 @@ install() {
   done
 }
 
-# limited COMMAND...: stops what takes longer than the stage may.
+# limited COMMAND...: stops what is not done when the stage's time is up.
 limited() {
-  local code=0
-  timeout --signal=TERM --kill-after=10 "$limit" "$@" || code=$?
+  local code=0 left=$((limit > SECONDS ? limit - SECONDS : 1)) # SECONDS since this script began
+  timeout --signal=TERM --kill-after=10 "$left" "$@" || code=$?
   if [[ $code == 124 || $code == 137 ]]; then
     echo "stopped  after STAGE_SECONDS=$limit; what was measured by then is in $results" >&2
   else
@@ -117,7 +117,7 @@ train() {
     echo "error: nothing was saved in SECONDS_TO_TRAIN=$seconds. Give it more." >&2
     exit 1
   fi
-  limit=$((limit > seconds + 60 ? limit - seconds : 60))
+  limit=$((limit > SECONDS + 60 ? limit : SECONDS + 60))
   limited "$python" train.py model=linear "$@" logger=none train=false paths.runs="$runs" \
     ckpt_path="$runs/$name/checkpoints/last.ckpt"
   cp "$runs/$name/metrics.jsonl" "$results/$name-metrics.jsonl"
@@ -180,9 +180,8 @@ operators)
   ;;
 sampling)
   install
-  limit=$((limit / 2))
-  limited "$python" -m benchmarks.sampling --length 784 --layers 8 --name "sampling-mnist-$device" \
-    "${mnist_steps[@]}" "${sampling[@]}" "$@"
+  limit=$((limit / 2)) limited "$python" -m benchmarks.sampling --length 784 --layers 8 \
+    --name "sampling-mnist-$device" "${mnist_steps[@]}" "${sampling[@]}" "$@"
   limited "$python" -m benchmarks.sampling --length 3072 --layers 16 \
     --name "sampling-cifar10-$device" "${cifar10_steps[@]}" "${sampling[@]}" "$@"
   ;;

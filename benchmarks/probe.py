@@ -14,7 +14,7 @@ own; they run side by side, and one that fails costs the others nothing. Each is
     memcheck, racecheck     compute-sanitizer finds nothing in our kernels
 
 Exact and rounding are checked with each assembler, as kernels are compiled by default and with four
-warps and chunks of 64, whose products are asynchronous where a head is 64 wide.
+warps and chunks of 64, whose products are asynchronous.
 """
 
 import argparse

@@ -75,7 +75,7 @@ def test_half_precision_is_summed_in_float32(dtype):
     assert max(errors(found, expected)) < 2 * torch.finfo(dtype).eps
 
 
-def test_queries_keys_and_values_may_lie_in_one_tensor():
+def test_queries_keys_and_values_may_lie_in_one_tensor(monkeypatch):
     packed = torch.randn(2, 21, 3, 2, 16, device=DEVICE)
     views = packed.unbind(2)
     assert not views[0].is_contiguous()
@@ -84,6 +84,8 @@ def test_queries_keys_and_values_may_lie_in_one_tensor():
     expected, exact_end = run(*(x.contiguous() for x in views))
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(end, exact_end)
+    monkeypatch.setattr(triton_linear_module, "FURTHEST", 96)  # as if they were too far apart
+    torch.testing.assert_close(run(*views)[0], expected)
     turned = [x.transpose(1, 3).contiguous().transpose(1, 3) for x in views]  # gaps in a row
     torch.testing.assert_close(run(*turned)[0], expected)
 

@@ -44,6 +44,7 @@ from linear_transformers.kernels.operator import Given, operator, refuse, too_wi
 WIDEST = 256  # features or values of a head
 FUSED = 32  # features and values of a head that a program takes whole
 PROGRAMS = 2  # a multiprocessor, where sequences are cut
+FURTHEST = 2**24  # numbers between neighbouring positions: 128 of them are less than 2^31
 PROCESSORS = 132  # of the GPU that is compiled for where there is none: an H100 or H200
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
 ROUND = tl.constexpr("cvt.rna.tf32.f32 $0, $1;")
@@ -450,8 +451,13 @@ def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> No
 
 
 def _readable(given: Sequence[Any]) -> list[Any]:
-    """Return q, k and v as they lie, if their rows have no gaps, and everything else dense."""
-    views = [x if x.stride(-1) == 1 else x.contiguous() for x in given[:3]]
+    """Return q, k and v as they lie, if kernels can read them so, and everything else dense.
+
+    They can if rows have no gaps, and offsets within a chunk have 32 bits.
+    """
+    views = [
+        x if x.stride(-1) == 1 and x.stride(1) < FURTHEST else x.contiguous() for x in given[:3]
+    ]
     return views + [None if x is None else x.contiguous() for x in given[3:]]
 
 
