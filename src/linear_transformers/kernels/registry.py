@@ -15,6 +15,16 @@ from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState
 
 
+def _constant(function: Callable[..., Any]) -> Any:
+    """Mark what `torch.compile` calls once, and does not look into.
+
+    As `torch.compiler.assume_constant_result` does, which imports the compiler for it: that takes
+    as long as torch itself.
+    """
+    function._dynamo_marked_constant = True  # pyright: ignore
+    return function
+
+
 class Kernel(NamedTuple):
     """An implementation of causal linear attention over a whole sequence.
 
@@ -42,6 +52,7 @@ def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) 
     return name
 
 
+@_constant
 def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why Triton's kernels cannot run on values of a type on a device, or None."""
     if not _has_triton():
@@ -63,16 +74,6 @@ def _triton(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
     from linear_transformers.kernels.triton_linear import triton_linear
 
     return triton_linear(*inputs, **options)
-
-
-def _constant(function: Callable[..., Any]) -> Any:
-    """Mark what `torch.compile` calls once, and does not look into.
-
-    As `torch.compiler.assume_constant_result` does, which imports the compiler for it: that takes
-    as long as torch itself.
-    """
-    function._dynamo_marked_constant = True  # pyright: ignore
-    return function
 
 
 @cache
