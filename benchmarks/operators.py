@@ -27,7 +27,7 @@ as shares of this machine's peak, measured before in a large matrix product and 
 import argparse
 import json
 import math
-import subprocess
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -42,6 +42,7 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks import peers
+from benchmarks.apart import run_apart
 from benchmarks.machine import now, peak_copy
 from benchmarks.record import Measurement
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
@@ -67,6 +68,9 @@ LONGEST = "1x1048576"
 ON_GPU = (*PAPER, *(f"{2 ** (16 - n)}x{2**n}" for n in range(9, 17)), LONGEST)
 # fla tries 48 ways to compile for each batch size and length, for minutes.
 TUNED = {peers.FLA: (*PAPER, "1x65536")}
+# Of a kernel's name: how it is compiled.
+CHANGE = r"(?:chunk|block|warps|stages|programs)=[1-9]\d*"
+CHANGES = re.compile(f"{CHANGE}(?:,{CHANGE})*")
 SECONDS = 60  # of a process; of one that tunes, four times as many
 
 
@@ -103,10 +107,12 @@ def main() -> None:
         found.append(times)
         # Saved after each: a device may be taken away before the last.
         path = measurement.save(rows := compared(found, peaks, options), summary=summary(rows))
+    if not found:
+        raise SystemExit("error: none of these kernels is measured in such a case. Give --shapes.")
     for case in cases:
         show([row for row in rows if case.about.items() <= row.items()], case, console)
-    if found := summary(rows):
-        console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
+    if table := summary(rows):
+        console.print(f"{table['caption']}\n{markdown(table['rows'])}", soft_wrap=True)
     console.print(f"written to {path}", soft_wrap=True)
 
 
@@ -129,7 +135,25 @@ def parse() -> argparse.Namespace:
     options.apart |= on_gpu
     options.shapes = options.shapes or list(ON_GPU if on_gpu else ON_CPU)
     options.threads = options.threads or ([torch.get_num_threads()] if on_gpu else [1, 2])
+    for name in options.kernels:
+        check(name)
     return options
+
+
+def check(name: str) -> None:
+    """Refuse a kernel that is unknown, or that cannot be compiled as it says.
+
+    Raises:
+        SystemExit: There is no such kernel, or none with such changes.
+    """
+    base, _, changes = name.partition("@")
+    if base not in (*KERNELS, *PEERS):
+        raise SystemExit(f"error: {name} is not a kernel. Choose of {[*KERNELS, *PEERS]}.")
+    if "@" in name and not (base == "triton" and CHANGES.fullmatch(changes)):
+        raise SystemExit(
+            f"error: {name} is not a kernel. Write triton@warps=4,stages=3: chunk, block, warps, "
+            "stages or programs, and numbers."
+        )
 
 
 def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel | str:
@@ -142,8 +166,6 @@ def kernel(name: str, dtype: torch.dtype, options: argparse.Namespace) -> Kernel
         reason = peers.unavailable(name, device, dtype)
         return reason or peers.ATTENTIONS[name](options.head_dim)
     name, _, changes = name.partition("@")
-    if name not in KERNELS:
-        raise SystemExit(f"error: {name} is not a kernel. Choose of {[*KERNELS, *PEERS]}.")
     if reason := KERNELS[name].unavailable(device, dtype):
         return reason
     if changes:
@@ -182,10 +204,8 @@ def apart(cases: list[Case], options: argparse.Namespace) -> Iterator[Row]:
     for name in options.kernels:  # peers that tune come last
         for dtype, threads in dict.fromkeys((case.dtype, case.threads) for case in cases):
             left = [case for case in cases if (case.dtype, case.threads) == (dtype, threads)]
-            if name in TUNED and options.shapes == [*ON_GPU]:
-                left = [case for case in left if case.shape in TUNED[name] and dtype != "float32"]
-            elif name.partition("@")[0] not in OURS:  # softmax takes seconds for it
-                left = [case for case in left if case.shape != LONGEST]
+            if options.shapes == [*ON_GPU]:  # nobody named them
+                left = [case for case in left if usual(name, case)]
             while left:
                 rows, failure = started(name, left, min(end, deadline(name)), options)
                 yield from rows
@@ -193,6 +213,13 @@ def apart(cases: list[Case], options: argparse.Namespace) -> Iterator[Row]:
                 if left:
                     assert failure
                     yield {**left.pop(0).about, "kernel": name, "error": failure}
+
+
+def usual(name: str, case: Case) -> bool:
+    """Return whether a kernel is measured at one of a GPU's shapes unless they are named."""
+    if name in TUNED:
+        return case.shape in TUNED[name] and case.dtype != "float32"
+    return case.shape != LONGEST or name.partition("@")[0] == "triton"  # others take minutes
 
 
 def deadline(name: str) -> float:
@@ -217,13 +244,8 @@ def started(
         "--heads", str(options.heads), "--head-dim", str(options.head_dim),
         "--device", options.device,
     ]  # fmt: skip
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)
-        printed, failure = done.stdout, (done.stderr.strip().splitlines() or [""])[-1]
-        failure = f"exit status {done.returncode}: {failure}"
-    except subprocess.TimeoutExpired as error:
-        written: Any = error.stdout or b""
-        printed, failure = written.decode(), f"not done in {seconds:.0f} s"
+    printed, failure = run_apart(command, seconds=seconds)
+    # A line that a killed process has only begun is no row.
     lines = [line for line in printed.splitlines() if line.startswith("{") and line.endswith("}")]
     return [json.loads(line) for line in lines], failure
 
@@ -257,30 +279,36 @@ def compared(
     found: list[Row], peaks: dict[Any, tuple[float, float]], options: argparse.Namespace
 ) -> list[Row]:
     """Return the rows with how many times as fast as each peer a kernel is, and its shares."""
-    rows = []
-    for times in found:
-        row = {**times}
-        if "error" not in row:
-            alike = {key: row[key] for key in ("batch", "length", "dtype", "threads")}
-            for other in found:
-                if (
-                    other["kernel"] in PEERS
-                    and "error" not in other
-                    and alike.items() <= other.items()
-                ):
-                    for way in WAYS:
-                        ratio = other[f"{way}_ms"] / row[f"{way}_ms"]
-                        row[ratio_of(other["kernel"], way)] = float(f"{ratio:.3g}")
-            if row["kernel"] not in (SDPA, "parallel"):  # of which the least work is another
-                size = (row["batch"], row["length"], options.heads, options.head_dim)
-                dtype = getattr(torch, row["dtype"])
-                operations, traffic = least_work(size, dtype.itemsize)
-                arithmetic, copying = peaks[row["dtype"], row["threads"]]
-                seconds = (row["forward_ms"] + row["backward_ms"]) / 1000
-                row["share_of_peak"] = round(operations / seconds / arithmetic, 4)
-                row["share_of_copy"] = round(traffic / seconds / copying, 4)
-        rows.append(row)
-    return rows
+    beside = [row for row in found if row["kernel"] in PEERS and "error" not in row]
+    return [
+        row if "error" in row else row | ratios(row, beside) | shares(row, peaks, options)
+        for row in found
+    ]
+
+
+def ratios(row: Row, beside: list[Row]) -> Row:
+    """Return how many times as fast as each peer at the same case a kernel is, both ways."""
+    case = {key: row[key] for key in ("batch", "length", "dtype", "threads")}
+    return {
+        ratio_of(peer["kernel"], way): float(f"{peer[f'{way}_ms'] / row[f'{way}_ms']:.3g}")
+        for peer in beside
+        if case.items() <= peer.items()
+        for way in WAYS
+    }
+
+
+def shares(
+    row: Row, peaks: dict[Any, tuple[float, float]], options: argparse.Namespace
+) -> dict[str, float]:
+    """Return a kernel's shares of the machine's peaks; nothing if its least work is another."""
+    if row["kernel"] in (SDPA, "parallel"):
+        return {}
+    size = (row["batch"], row["length"], options.heads, options.head_dim)
+    operations, traffic = least_work(size, getattr(torch, row["dtype"]).itemsize)
+    arithmetic, copying = peaks[row["dtype"], row["threads"]]
+    seconds = (row["forward_ms"] + row["backward_ms"]) / 1000
+    of = operations / seconds / arithmetic, traffic / seconds / copying
+    return {name: round(share, 4) for name, share in zip(SHARES, of, strict=True)}
 
 
 def show(rows: list[Row], case: Case, console: Console) -> None:

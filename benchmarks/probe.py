@@ -20,7 +20,6 @@ warps and chunks of 64, whose products are asynchronous.
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.apart import run_apart
 from benchmarks.machine import now
 from benchmarks.operators import compile_with
 from benchmarks.record import Measurement
@@ -100,9 +100,10 @@ def planned(device: str) -> list[Check]:
     checks += [Check("cuda", "nvcc", [*own, "cuda"]), Check("imports", "", [*own, "imports"])]
     for name, path in assemblers().items():
         for way in WAYS:
-            # Compiled code is kept by its source alone: a folder for each assembler.
-            changes = {"TRITON_CACHE_DIR": f"{tempfile.gettempdir()}/triton-{name}"}
-            changes |= {"TRITON_PTXAS_PATH": str(path)} if path else {}
+            changes = {}
+            if path:  # what is compiled is kept apart; by default, for the stages that follow
+                folder = f"{tempfile.gettempdir()}/triton-{name}"
+                changes = {"TRITON_PTXAS_PATH": str(path), "TRITON_CACHE_DIR": folder}
             how = ", ".join(filter(None, (name, way)))
             for check in ("exact", "rounding"):
                 checks.append(Check(check, how, [*own, check, "--way", way], changes))
@@ -114,28 +115,21 @@ def planned(device: str) -> list[Check]:
 
 
 def assemblers() -> dict[str, Path | None]:
-    """Return the assemblers to try, by a short name: Triton's own is None."""
+    """Return the assemblers to try, by a short name: the one of all stages is None."""
     other = os.environ.get("PTXAS")
-    return {"own": None, **({"other": Path(other).resolve()} if other else {})}
+    return {"default": None, **({"other": Path(other).resolve()} if other else {})}
 
 
 def triton_ptxas() -> Path:
-    """Return the assembler that Triton takes by itself, whatever inductor has set."""
+    """Return the assembler that Triton takes: the one that is set, or its own."""
     folder = Path(import_module("triton").__file__ or "").parent / "backends/nvidia/bin"
     return Path(os.environ.get("TRITON_PTXAS_PATH") or folder / "ptxas")
 
 
 def outcome(check: Check) -> tuple[bool, str]:
     """Run a check; return whether it is good, and the last line that it printed."""
-    try:
-        done = subprocess.run(
-            check.command, env={**os.environ, **(check.environment or {})}, capture_output=True,
-            text=True, timeout=SECONDS, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return False, str(error)
-    lines = (done.stdout if done.returncode == 0 else done.stderr or done.stdout).splitlines()
-    return done.returncode == 0, next((line for line in reversed(lines) if line.strip()), "")
+    printed, failure = run_apart(check.command, seconds=SECONDS, environment=check.environment)
+    return failure is None, failure or (printed.strip().splitlines() or [""])[-1]
 
 
 def imports(device: str) -> str:

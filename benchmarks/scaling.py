@@ -13,7 +13,6 @@ Models that are not measured keep their earlier points, if these are from the sa
 import argparse
 import json
 import math
-import subprocess
 import sys
 from pathlib import Path
 from statistics import median
@@ -23,6 +22,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from benchmarks import record
+from benchmarks.apart import PROJECT, run_apart
 from benchmarks.machine import now
 from benchmarks.record import Measurement
 from linear_transformers.attention import CausalAttention
@@ -32,7 +32,6 @@ from linear_transformers.config.folder import Configurations
 from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown
 
-PROJECT = Path(__file__).parent.parent
 SEED = 0
 # The models of the figure, as overrides of the command line.
 MODELS = {
@@ -106,17 +105,8 @@ def in_process_of_its_own(model: str, length: int, options: argparse.Namespace) 
     for name in ("tokens", "heads", "head_dim", "seconds", "device"):
         command += [f"--{name.replace('_', '-')}", str(getattr(options, name))]
     point = {"model": model, "length": length}
-    try:
-        done = subprocess.run(
-            command, cwd=PROJECT, capture_output=True, text=True, timeout=options.limit
-        )
-    except subprocess.TimeoutExpired:
-        return point | {"failed": f"more than {options.limit:g} s"}
-    if done.returncode != 0:
-        reason = (done.stderr.strip().splitlines() or ["killed"])[-1]
-        memory = done.returncode == -9 or "emory" in reason
-        return point | {"failed": "out of memory" if memory else reason}
-    return point | json.loads(done.stdout.splitlines()[-1])
+    printed, failure = run_apart(command, seconds=options.limit)
+    return point | ({"failed": failure} if failure else json.loads(printed.splitlines()[-1]))
 
 
 def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, Any]:

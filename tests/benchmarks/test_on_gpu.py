@@ -49,9 +49,9 @@ def test_the_probe_says_what_is_there(stage, tmp_path):
     stage("probe")
     rows = json.loads((tmp_path / "results/probe-cpu.json").read_text())["rows"]
     good = {(row["check"], row["how"]): row["good"] for row in rows}
-    assert good["exact", "own"]
-    assert good["rounding", "own, chunks of 64, 4 warps"]
-    assert good["assembler", "own"]
+    assert good["exact", "default"]
+    assert good["rounding", "default, chunks of 64, 4 warps"]
+    assert good["assembler", "default"]
     found = {row["check"]: row["found"] for row in rows if not row["good"]}
     assert found.keys() == {"memcheck", "racecheck", "cuda", "imports"}
     assert "made for GPUs" in found["cuda"]
