@@ -88,6 +88,18 @@ def _epoch(results: Path, name: str) -> float | None:
     return _of(min, found)
 
 
+def _share(results: Path, shape: str) -> float | None:
+    """Return the share of a copy's bandwidth, of the pass that has less of it.
+
+    Of the least traffic a third is the forward pass's: see `operators.least_work`.
+    """
+    found = []
+    for row in _shapes(results, [shape]):
+        both = row["share_of_copy"] * sum(row[f"{way}_ms"] for way in WAYS)
+        found += [both / 3 / row["forward_ms"], both * 2 / 3 / row["backward_ms"]]
+    return _of(min, found)
+
+
 def _longest(results: Path) -> float | None:
     rows = _shapes(results, [LONGEST])
     return _of(min, [row["forward_ms"] + row["backward_ms"] for row in rows])
@@ -100,10 +112,9 @@ GOALS = (
          lambda results: _of(min, _ratios(results, FLA, 512)), lambda x: x >= 1),
     Goal("times FlashAttention from 1024 positions on, least", "1 or more",
          lambda results: _of(min, _ratios(results, "sdpa", 1024)), lambda x: x >= 1),
-    *(Goal(f"{shape.replace('x', ' x ')}, share of a copy's bandwidth", "1/3 or more",
-           lambda results, shape=shape: _of(
-               min, [row["share_of_copy"] for row in _shapes(results, [shape])]
-           ), lambda x: x >= 1 / 3) for shape in PAPER),
+    *(Goal(f"{shape.replace('x', ' x ')}, share of a copy's bandwidth, either way", "1/3 or more",
+           lambda results, shape=shape: _share(results, shape), lambda x: x >= 1 / 3)
+      for shape in PAPER),
     Goal("2^20 positions forward and backward, ms", "any", _longest, lambda x: True),
     Goal("MNIST, images sampled a second", "5000 or more",
          lambda results: _images_per_second(results, "mnist"), lambda x: x >= 5000),
