@@ -132,7 +132,7 @@ if [[ -f $data/cifar10.npz ]]; then
   cifar10=(data=arrays data.path="$data/cifar10.npz" data.val_size=5000 model.num_layers=16
     model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
 fi
-pytest=(-W default -p no:cacheprovider)
+pytest=(-W default -p no:cacheprovider -n 4) # four processes compile kernels side by side
 operators=(--device cuda --dtype bfloat16 float32 --kernels triton sdpa chunkwise cuda fla)
 # By what is thought to matter: the first are the likeliest.
 sweep=(--device cuda --dtype bfloat16 --shapes 16x784 4x3072 1x65536 --rounds 3 --seconds 150
@@ -147,6 +147,7 @@ if [[ $dry ]]; then
   fast=(trainer=cpu debug=step model.num_layers=1 model.num_heads=2 model.model_dim=16
     "~callbacks.samples") # not kernel=triton: 3072 positions take the interpreter minutes
   compiled=()
+  pytest=(-W default -p no:cacheprovider)
   operators=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1)
   sweep=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1
     --kernels triton triton@chunk=16,warps=1)
