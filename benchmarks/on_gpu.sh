@@ -101,16 +101,11 @@ limited() {
 # and says what was reached. RAdam's rate is the paper's for batches of 10, times the root of how
 # many times as large they are here.
 train() {
-  local name=$1 from=() code=0
+  local name=$1 code=0
   shift
-  if [[ -f $runs/$name/checkpoints/last.ckpt ]]; then
-    from=("ckpt_path=$name")
-  elif [[ -d $runs/$name ]]; then # it was stopped before it saved anything
-    mv "$runs/$name" "$runs/$name-unsaved-$(date +%s)"
-  fi
   timeout --signal=TERM --kill-after=60 "$seconds" "$python" train.py model=linear \
     "${compiled[@]}" "$@" logger=none test=false paths.runs="$runs" run_id="$name" \
-    "${from[@]}" || code=$?
+    resume=auto || code=$?
   # 124: the time was up; 137: and it had not stopped a minute later.
   [[ $code == 0 || $code == 124 || $code == 137 ]] || exit "$code"
   if [[ ! -f $runs/$name/checkpoints/last.ckpt ]]; then
@@ -119,7 +114,7 @@ train() {
   fi
   limit=$((limit > SECONDS + 60 ? limit : SECONDS + 60))
   limited "$python" train.py model=linear "$@" logger=none train=false paths.runs="$runs" \
-    ckpt_path="$runs/$name/checkpoints/last.ckpt"
+    resume="$runs/$name/checkpoints/last.ckpt"
   cp "$runs/$name/metrics.jsonl" "$results/$name-metrics.jsonl"
 }
 

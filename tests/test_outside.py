@@ -74,7 +74,7 @@ def test_an_attention_and_a_feature_map_train_resume_and_sample(tmp_path, choice
     printed = train(tmp_path, *given, "run_id=whole", "trainer.max_epochs=2")
     assert f"ckpt={tmp_path}/whole 'allow=[mine]'" in printed
     train(tmp_path, *given, "run_id=half", "test=false")
-    train(tmp_path, *given, "run_id=half", "ckpt_path=half", "trainer.max_epochs=2")
+    train(tmp_path, *given, "run_id=half", "resume=half", "trainer.max_epochs=2")
     assert_same_weights(tmp_path, "whole", "half")
     job = ("ckpt=whole", "images=1", "gif=false", "check=true", f"out={tmp_path}/out")
     assert "largest difference" in sample(tmp_path, *job, "allow=[mine]")
@@ -142,7 +142,7 @@ def test_a_task_from_outside_trains_resumes_reports_and_samples(tmp_path):
     assert figures(tmp_path / "whole", "perf/tokens_per_second")
 
     train(tmp_path, "data=sums", "run_id=half", "trainer.max_epochs=1")
-    train(tmp_path, "data=sums", "run_id=half", "ckpt_path=half")
+    train(tmp_path, "data=sums", "run_id=half", "resume=half")
     assert_same_weights(tmp_path, "whole", "half")
     assert sample(tmp_path, "ckpt=whole", "n=3", "allow=[mine]").count("->") == 3
 
@@ -175,7 +175,7 @@ def test_its_options_are_checked_as_ours_are(tmp_path):
         train(tmp_path, "data=sums", "data.terms=0")
     train(tmp_path, "data=sums", "run_id=a", "test=false", "trainer.max_epochs=1")
     with pytest.raises(SystemExit, match=r"task\.scale=1\.0, this run has task\.scale=2\.0"):
-        train(tmp_path, "data=sums", "run_id=a", "ckpt_path=a", "task.scale=2")
+        train(tmp_path, "data=sums", "run_id=a", "resume=a", "task.scale=2")
 
 
 def test_the_best_checkpoint_is_the_one_with_the_most_where_that_is_good(tmp_path):

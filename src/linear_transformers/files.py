@@ -4,9 +4,12 @@ import contextlib
 import os
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+HOST = socket.gethostname()
 
 
 @contextmanager
@@ -23,13 +26,16 @@ def replacing(path: Path) -> Iterator[Path]:
     Raises:
         OSError: The body wrote nothing, or the target cannot be replaced.
     """
-    partial = path.with_name(f".{path.name}-{os.getpid()}.part")
+    partial = partial_of(path)
     try:
         yield partial
         for written in (*partial.rglob("*"), partial) if partial.is_dir() else (partial,):
             _flush(written)  # else a power cut leaves the new name with nothing in it
         partial.replace(path)
         _flush(path.parent)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a full disk names no file
+        raise
     finally:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
@@ -37,10 +43,39 @@ def replacing(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
 
 
+def partial_of(path: Path) -> Path:
+    """Return the path beside a target at which this process, and no other, writes."""
+    return path.with_name(f".{path.name}-{os.getpid()}@{HOST}.part")
+
+
+def room(path: Path) -> str:
+    """Return in words how much is free on the disk of a file, or of the folder it is to be in."""
+    folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())
+    free = shutil.disk_usage(folder).free
+    amount = f"{free / 1e9:.1f} GB" if free > 1e8 else f"{free / 1e6:.1f} MB"
+    return f"{amount} are free there"
+
+
+def mend_lines(path: Path) -> bool:
+    """Remove the end of a last line that a killed process left torn.
+
+    Returns:
+        Whether there was one.
+    """
+    if not path.is_file():
+        return False
+    text = path.read_bytes()
+    whole = text.rfind(b"\n") + 1
+    if whole == len(text):
+        return False
+    os.truncate(path, whole)
+    return True
+
+
 def remove_leftovers(folder: Path) -> None:
     """Remove what processes of this machine left half-written in a folder when they were killed."""
     for partial in folder.glob(".*.part"):
-        process = re.search(r"-(\d+)\.part$", partial.name)
+        process = re.search(rf"-(\d+)@{re.escape(HOST)}\.part$", partial.name)
         if process is not None and not _is_alive(int(process[1])):
             shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
 

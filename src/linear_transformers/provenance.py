@@ -75,6 +75,20 @@ def call_of(program: str) -> str:
     return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
 
 
+def call_again(program: str, *words: str) -> str:
+    """Return this process's call of a program with some options replaced or added.
+
+    Args:
+        program: The program.
+        words: The options, KEY=VALUE.
+    """
+    keys = [f"{word.partition('=')[0]}=" for word in words]
+    arguments = sys.argv[1:] if _is_script(Path(sys.argv[0])) else sys.argv[2:]
+    own = [*_folders_of_ones_own(sys.argv[1:])]  # call_of repeats them
+    kept = [a for a in arguments if a not in own and not a.startswith(tuple(keys))]
+    return f"{call_of(program)} {shlex.join([*kept, *words])}"
+
+
 def call_of_tool(words: str, *, extra: str | None = None) -> str:
     """Return how to call a tool of this environment, the way that this process was called.
 

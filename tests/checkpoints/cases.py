@@ -123,7 +123,7 @@ def train(name: str, place: Place, *arguments: str) -> None:
 
 def judged(name: str, place: Place) -> dict[str, list[float]]:
     """The figures of a test of a case's checkpoint."""
-    train(name, place, f"ckpt_path={name}", "train=false", f"run_id={name}-test")
+    train(name, place, f"resume={name}", "train=false", f"run_id={name}-test")
     names = (f"test/{figure}" for figure in figures_of(name))
     return curves(place.runs / f"{name}-test", *names)
 
@@ -131,7 +131,7 @@ def judged(name: str, place: Place) -> dict[str, list[float]]:
 def continued(name: str, place: Place) -> dict[str, list[float]]:
     """Train for one more epoch: the loss of each step, and the validation after them."""
     train(
-        name, place, f"ckpt_path={name}", f"run_id={name}", f"trainer.max_epochs={EPOCHS + 1}",
+        name, place, f"resume={name}", f"run_id={name}", f"trainer.max_epochs={EPOCHS + 1}",
         "test=false",
     )  # fmt: skip
     loss, *_ = figures_of(name)

@@ -85,7 +85,7 @@ def complaint(monkeypatch, tmp_path):
         ("model.attention.kernel=cuda", ("kernel=cuda", "kernel=auto")),
         ("data.batch_size=0", ("batch_size=0",)),
         ("run_id=../x", ("run_id=../x", "plain name")),
-        ("ckpt_path=nowhere", ("nowhere", "neither a run nor a checkpoint")),
+        ("resume=nowhere", ("nowhere", "neither a run nor a checkpoint")),
         ("model=../../secret", ("secret",)),
         ("allow=", ("allow=", "names no packages")),
         ("allow=[/etc]", ("allow=[/etc]", "names no packages")),
@@ -127,7 +127,7 @@ def test_a_missing_data_set_is_named_and_leaves_the_runs_name_free(
 
 
 def test_testing_without_a_checkpoint_is_refused(complaint):
-    assert "ckpt_path=RUN_OR_FILE" in complaint(train, "train=false")
+    assert "resume=RUN_OR_FILE" in complaint(train, "train=false")
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_help_loads_no_torch_and_lists_the_choices(program):
     [
         ("train.py data=arrays data.path=gone.npz", "data.path=gone.npz does not exist"),
         ("train.py data=manifest data.train=gone.jsonl data.test=-", "data.train=gone.jsonl"),
-        ("train.py ckpt_path=gone", "gone is neither a run nor a checkpoint file"),
+        ("train.py resume=gone", "gone is neither a run nor a checkpoint file"),
         ("train.py run_id=a/b", "run_id=a/b is not a plain name"),
         ("train.py run_id=taken", "run_id=taken exists already"),
         ("sample.py ckpt=gone", "gone is neither a run nor a checkpoint file"),

@@ -221,7 +221,7 @@ def test_two_processes_train_and_leave_one_run(tmp_path):
     assert len(wandb_runs(both)) == 1  # the first process's
     run(
         "train", *QUICK, f"paths.runs={alone}", "run_id=one", whole_test,
-        "train=false", f"ckpt_path={both}/two",
+        "train=false", f"resume={both}/two",
     )  # fmt: skip
     (two,) = figures(both / "two", "test/bits_per_dim")
     (one,) = figures(alone / "one", "test/bits_per_dim")

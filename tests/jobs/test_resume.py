@@ -33,7 +33,7 @@ def half(tmp_path):
 
 def continued(half, *arguments: str) -> None:
     run(
-        "train", *TWO_STEPS, f"paths.runs={half.parent}", "run_id=half", "ckpt_path=half",
+        "train", *TWO_STEPS, f"paths.runs={half.parent}", "run_id=half", "resume=half",
         "trainer.max_epochs=2", *arguments,
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_a_run_stopped_within_an_epoch_ends_with_the_same_weights(
     whole, part = (tmp_path / f"runs/{name}/checkpoints/last.ckpt" for name in ("whole", "part"))
     whole, stopped_at = read_checkpoint(whole), read_checkpoint(part)["global_step"]
     assert stopped_at % (whole["global_step"] // 2), "not within an epoch"
-    run("train", *arguments, *places, "run_id=part", "ckpt_path=part")
+    run("train", *arguments, *places, "run_id=part", "resume=part")
     part = read_checkpoint(part)
     assert part["global_step"] == whole["global_step"]
     for name, value in whole["state_dict"].items():
@@ -98,7 +98,7 @@ def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
     places = (f"paths.runs={tmp_path}", "run_id=half")
     run("train", *whole, *places, "trainer.max_epochs=1", "data.batch_size=200")
     before = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
-    run("train", *whole, *places, "ckpt_path=half", "trainer.max_epochs=2", "data.batch_size=100")
+    run("train", *whole, *places, "resume=half", "trainer.max_epochs=2", "data.batch_size=100")
     after = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
     assert after - before in (2 * before, 2 * before + 1)
 
@@ -128,7 +128,7 @@ def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
     ],
 )
 def test_another_model_is_refused(whole, tmp_path, argument, words):
-    arguments = (*TWO_STEPS, f"paths.runs={tmp_path}", f"ckpt_path={whole}", argument)
+    arguments = (*TWO_STEPS, f"paths.runs={tmp_path}", f"resume={whole}", argument)
     message = complaint("train", *arguments)
     assert all(word in message for word in words), message
     assert not list(tmp_path.iterdir())
@@ -142,7 +142,7 @@ def test_a_new_option_does_not_orphan_earlier_runs(half):
     del checkpoint["config"]["task"]["distribution"]["min_log_scale"]
     torch.save(checkpoint, path)
     assert "activation=gelu" in complaint(
-        "train", *TWO_STEPS, f"paths.runs={half.parent}", f"ckpt_path={half}",
+        "train", *TWO_STEPS, f"paths.runs={half.parent}", f"resume={half}",
         "model.activation=gelu",
     )  # fmt: skip
     continued(half)
@@ -154,7 +154,7 @@ def test_other_images_are_refused(whole, tmp_path):
         tmp_path / "a.npz", **{f"x_{n}": np.ones((64, 6, 6), np.uint8) for n in ("train", "test")}
     )
     message = complaint(
-        "train", *TWO_STEPS, f"paths.runs={tmp_path}/runs", f"ckpt_path={whole}", "data=arrays",
+        "train", *TWO_STEPS, f"paths.runs={tmp_path}/runs", f"resume={whole}", "data=arrays",
         f"data.path={tmp_path}/a.npz", "data.num_levels=17", "data.val_size=5",
     )  # fmt: skip
     assert "'height': 8" in message
@@ -182,7 +182,7 @@ def test_a_single_checkpoint_can_be_tested_alone(whole, tmp_path):
         "train=false",
         "scheduler=constant",
     )
-    run("train", *arguments, "model.dropout=0.2", f"ckpt_path={whole}/checkpoints/best.ckpt")
+    run("train", *arguments, "model.dropout=0.2", f"resume={whole}/checkpoints/best.ckpt")
     (figure,) = figures(tmp_path / "test", "test/bits_per_dim")
     assert figure == pytest.approx(figures(whole, "test/bits_per_dim")[-1], rel=1e-6)
 

@@ -26,7 +26,7 @@ def trained(request, tmp_path_factory) -> tuple[Path, str]:
 def test_a_run_leaves_what_it_promises(trained):
     directory, printed = trained
     assert sorted(path.name for path in directory.iterdir()) == [
-        "checkpoints", "config.yaml", "metrics.jsonl", "provenance.json", "samples",
+        ".lock", "checkpoints", "config.yaml", "metrics.jsonl", "provenance.json", "samples",
     ]  # fmt: skip
     assert sorted(path.name for path in (directory / "checkpoints").iterdir()) == [
         "best.ckpt", "last.ckpt",
@@ -74,8 +74,8 @@ def test_a_stopped_run_says_how_it_goes_on(tmp_path, sent, code):
     process.send_signal(sent)
     _, complaint = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "stopped at step" in complaint
-    assert "run_id=stopped ckpt_path=stopped" in complaint
+    assert "stopped  by" in complaint
+    assert "run_id=stopped resume=auto" in complaint
     assert read_checkpoint(tmp_path / "stopped/checkpoints/last.ckpt")["global_step"] > 0
     assert not list(tmp_path.rglob("*.part"))
 
@@ -87,7 +87,7 @@ def test_a_run_continues_from_its_last_checkpoint(trained, tmp_path):
     count = len(metrics(tmp_path / "tiny"))
     run(
         "train", *QUICK, f"model={kind}", f"paths.runs={tmp_path}", "run_id=tiny",
-        "ckpt_path=tiny", "trainer.max_epochs=2",
+        "resume=tiny", "trainer.max_epochs=2",
     )  # fmt: skip
     after = metrics(tmp_path / "tiny")
     assert len(after) > count

@@ -1,6 +1,8 @@
 """A run's directory: made once, never written over."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -36,21 +38,52 @@ def test_two_runs_of_one_second_do_not_share_a_directory(tmp_path):
 
 def test_a_name_that_is_taken_is_refused(tmp_path, raises_one_line):
     first = opened(tmp_path, run_id="mine", seed=1)
-    with raises_one_line("run_id=mine", "exists already", "ckpt_path=mine"):
+    with raises_one_line("run_id=mine", "exists already", "resume=auto"):
         opened(tmp_path, run_id="mine", seed=2)
     assert "seed: 1" in (first.path / "config.yaml").read_text()
 
 
-@pytest.mark.parametrize("ckpt_path", ["mine", "{runs}/mine", "{runs}/mine/checkpoints/last.ckpt"])
-def test_a_run_can_be_continued_in_its_own_directory(tmp_path, ckpt_path):
+@pytest.mark.parametrize(
+    "resume", ["auto", "mine", "{runs}/mine", "{runs}/mine/checkpoints/last.ckpt"]
+)
+def test_a_run_can_be_continued_in_its_own_directory(tmp_path, resume):
     first = opened(tmp_path, run_id="mine")
-    ckpt_path = ckpt_path.format(runs=tmp_path)
-    assert opened(tmp_path, run_id="mine", continues=ckpt_path) == first
+    (first.checkpoints / "last.ckpt").touch()
+    assert opened(tmp_path, run_id="mine", resume=resume.format(runs=tmp_path)) == first
 
 
-@pytest.mark.parametrize("run_id", ["../x", "a/b", ".hidden", "a b", "a=b"])
-def test_names_that_are_no_plain_names_are_refused(tmp_path, run_id, raises_one_line):
-    with raises_one_line("run_id=", "plain name"):
+def test_a_run_that_is_resumed_by_its_name_keeps_its_folder(tmp_path):
+    first = opened(tmp_path, run_id="mine")
+    (first.checkpoints / "last.ckpt").touch()
+    assert opened(tmp_path, resume="mine") == first
+    assert opened(tmp_path, run_id="branch", resume="mine").path == tmp_path / "branch"
+
+
+def test_one_process_at_a_time_trains_a_run(tmp_path, raises_one_line):
+    """The lock is the operating system's: it opens when its holder dies, however it dies."""
+    hold = (
+        "import sys, time; from pathlib import Path\n"
+        "from linear_transformers.runs.folder import claim_run\n"
+        "run = claim_run(Path(sys.argv[1]), run_id='mine', label='x', resume='auto')\n"
+        "print('claimed', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "claimed\n"
+    with raises_one_line("run_id=mine", f"process {process.pid} on"):
+        opened(tmp_path, run_id="mine", resume="auto")
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    opened(tmp_path, run_id="mine", resume="auto")
+    opened(tmp_path, run_id="mine", resume="auto")
+
+
+@pytest.mark.parametrize("run_id", ["../x", "a/b", ".hidden", "a b", "a=b", "sweeps", 200 * "x"])
+def test_names_that_cannot_be_had_are_refused(tmp_path, run_id, raises_one_line):
+    with raises_one_line("run_id="):
         claim_run(tmp_path / "runs", run_id=run_id, label="x")
     assert not (tmp_path / "runs").exists()
 
@@ -78,7 +111,7 @@ def test_a_job_that_never_began_leaves_its_name_free(tmp_path):
 
 def test_a_continued_run_keeps_the_configuration_it_began_with(tmp_path):
     run = opened(tmp_path, run_id="mine", seed=1)
-    opened(tmp_path, run_id="mine", seed=2, continues="mine")
+    opened(tmp_path, run_id="mine", seed=2, resume="auto")
     assert "seed: 1" in (run.path / "config.yaml").read_text()
     assert "seed: 2" in (run.path / "config-2.yaml").read_text()
 

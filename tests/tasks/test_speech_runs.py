@@ -159,7 +159,7 @@ def test_a_continued_run_goes_on_with_the_same_data(root):
     train(root, "half", "model=linear", *SMALL, "scheduler=constant")
     train(
         root, "half", "model=linear", *SMALL, "trainer.max_epochs=3", "scheduler=constant",
-        "ckpt_path=half",
+        "resume=half",
     )  # fmt: skip
     weights = [recogniser_of(root, name).model.state_dict() for name in ("whole", "half")]
     for name, value in weights[0].items():
@@ -173,7 +173,7 @@ def test_two_processes_hear_every_recording_once(root):
         "train", *TINY, *places, "run_id=two", "model=linear", *SMALL, "trainer=ddp",
         "trainer.accelerator=cpu", "trainer.devices=2",
     )  # fmt: skip
-    train(root, "one", "model=linear", *SMALL, "train=false", f"ckpt_path={root}/runs/two")
+    train(root, "one", "model=linear", *SMALL, "train=false", f"resume={root}/runs/two")
     for figure in ("phone_error_rate", "substitutions", "deletions", "insertions", "loss"):
         two, one = (figures(root / "runs" / name, f"test/{figure}")[-1] for name in ("two", "one"))
         assert two == pytest.approx(one, rel=1e-5), figure

@@ -144,7 +144,7 @@ def test_wandb_can_be_turned_off_from_outside(nobody, tmp_path):
 
 
 def test_a_resumed_run_continues_the_same_wandb_run(tmp_path):
-    for more in ((), ("ckpt_path=a", "trainer.max_epochs=2")):
+    for more in ((), ("resume=a", "trainer.max_epochs=2")):
         run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false", *more)
     first, second = (read_back(log) for log in wandb_runs(tmp_path))
     assert first["run"]["run_id"] == second["run"]["run_id"]
@@ -219,7 +219,7 @@ def test_samples_are_a_job_in_the_runs_group(tmp_path):
 
 def test_tensorboard_shows_figures_pictures_and_the_configuration(tmp_path):
     reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    for more in ((), ("ckpt_path=a", "trainer.max_epochs=2")):
+    for more in ((), ("resume=a", "trainer.max_epochs=2")):
         printed = run(
             "train", *QUICK, "logger=tensorboard", f"paths.runs={tmp_path}", "run_id=a", *more
         )
@@ -239,7 +239,7 @@ def test_tensorboard_shows_figures_pictures_and_the_configuration(tmp_path):
 @pytest.mark.filterwarnings("ignore")  # of MLflow's own
 def test_mlflow_keeps_one_run_in_one_database(tmp_path):
     tracking = pytest.importorskip("mlflow.tracking")
-    for more in ((), ("ckpt_path=a", "trainer.max_epochs=2")):
+    for more in ((), ("resume=a", "trainer.max_epochs=2")):
         # In a process of its own: MLflow warns a great deal of its own code.
         printed = run_apart(
             "train", *QUICK, "logger=mlflow", f"paths.runs={tmp_path}", "run_id=a", "tags=[mine]",

@@ -7,6 +7,7 @@ from linear_transformers.callbacks.progress import Progress
 from linear_transformers.callbacks.redraw import RedrawFeatures
 from linear_transformers.callbacks.resuming import EpochPlace, StepSeed
 from linear_transformers.callbacks.samples import Samples
+from linear_transformers.callbacks.stopping import StopAtSignal
 
 __all__ = [
     "BestCheckpoint",
@@ -17,5 +18,6 @@ __all__ = [
     "RedrawFeatures",
     "Samples",
     "StepSeed",
+    "StopAtSignal",
     "StopEarly",
 ]

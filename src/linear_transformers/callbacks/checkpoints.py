@@ -23,6 +23,8 @@ class _KeptCheckpoint(ModelCheckpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state; a run that was moved finds its own best checkpoint again."""
+        if state_dict["monitor"] != self.monitor:
+            return  # a score of another metric does not compare
         before, here = state_dict["dirpath"], str(self.dirpath)
         # Lightning forgets which checkpoint was best when the folder has another path.
         if Path(before).parent.name == Path(here).parent.name:
@@ -53,6 +55,7 @@ class BestCheckpoint(_KeptCheckpoint):
             run.checkpoints / "best.ckpt",
             monitor=f"val/{task.figure.name}" if own else monitor,
             mode=task.figure.best if own else mode,
+            save_on_train_epoch_end=False,  # but at once: whoever stops then knows of it
         )
 
 

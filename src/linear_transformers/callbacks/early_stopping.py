@@ -1,5 +1,8 @@
 """The end of a run that no longer improves."""
 
+from typing import Any
+
+from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
 from linear_transformers.tasks.base import Task
@@ -17,5 +20,17 @@ class StopEarly(EarlyStopping):
     def __init__(self, task: Task, *, patience: int = 5, min_delta: float = 0.0):
         figure = task.figure
         super().__init__(
-            f"val/{figure.name}", mode=figure.best, patience=patience, min_delta=min_delta
+            f"val/{figure.name}",
+            mode=figure.best,
+            patience=patience,
+            min_delta=min_delta,
+            check_on_train_epoch_end=False,  # but at once: whoever stops then knows of it
         )
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what was counted; the patience is this run's."""
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """End a run at once that had ended before it was resumed."""
+        trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from torch.utils.flop_counter import FlopCounterMode
 
 from linear_transformers.tasks.base import Task
-from linear_transformers.training.module import Training
+from linear_transformers.training.module import Training, all_finite
 
 # The side of the matrices whose product measures a device's peak: large enough to reach it.
 PEAK_SIZE = {"cpu": 1024, "cuda": 8192}
@@ -81,7 +81,7 @@ class Performance(Callback):
         self._restart(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._check_loss(trainer)  # before anything is saved
+        self._check_loss(trainer, weights=True)  # before pictures are drawn from them
         self.validation_start = time.perf_counter()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -94,7 +94,7 @@ class Performance(Callback):
         self._restart(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self._check_loss(trainer)  # before anything is saved
+        self._check_loss(trainer)
         if self.epoch_start is None:
             return
         seconds = time.perf_counter() - self.epoch_start
@@ -107,18 +107,17 @@ class Performance(Callback):
     def _due(self, trainer: Trainer, step: int) -> bool:
         return step % max(1, trainer.log_every_n_steps) == 0  # pyright: ignore
 
-    def _check_loss(self, trainer: Trainer) -> None:
+    def _check_loss(self, trainer: Trainer, *, weights: bool = False) -> None:
         good = self.loss is None or bool(self.loss.isfinite())
         # All devices stop, or none: one alone would leave the others waiting.
         if not trainer.strategy.reduce_boolean_decision(good, all=True):
             self._stop(trainer, "train/loss")
+        if weights and not all_finite([*trainer.lightning_module.parameters()]):
+            self._stop(trainer, "a weight")
 
     def _stop(self, trainer: Trainer, name: str) -> NoReturn:
-        raise ValueError(
-            f"{name} is not a finite number at step {trainer.global_step}. Try a smaller "
-            "optimizer.lr, or debug=anomaly to see where it arises. The checkpoints in "
-            f"{trainer.default_root_dir}/checkpoints are of earlier steps."
-        )
+        assert isinstance(trainer.lightning_module, Training)
+        raise trainer.lightning_module.not_finite(name)
 
 
 def training_flops_per_token(task: Task) -> float:

@@ -3,9 +3,6 @@
 import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
-from lightning.pytorch.utilities.exceptions import SIGTERMException
-
-from linear_transformers.runs.folder import Run
 
 
 class StepSeed(Callback):
@@ -26,29 +23,11 @@ class StepSeed(Callback):
 
 
 class EpochPlace(Callback):
-    """Resumes a run that was stopped within an epoch with the batches it has not seen.
-
-    On a single device, SIGTERM triggers a checkpoint after the current batch, unless gradients
-    are being accumulated.
-    """
-
-    def __init__(self, run: Run):
-        self.run = run
+    """Resumes a run that was stopped within an epoch with the batches it has not seen."""
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
         assert loader is not None
         # A finished epoch may have had another number of batches than this run's epochs.
-        finished = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-        loader.sampler.skip = 0 if finished else self._seen(trainer)
-
-    def on_exception(
-        self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-    ) -> None:
-        stopped = isinstance(exception, SIGTERMException) and trainer.training
-        at_a_step = self._seen(trainer) % trainer.accumulate_grad_batches == 0
-        if stopped and at_a_step and trainer.world_size == 1:
-            trainer.save_checkpoint(self.run.last_checkpoint)
-
-    def _seen(self, trainer: Trainer) -> int:
-        return trainer.fit_loop.epoch_loop.batch_progress.current.ready
+        progress = trainer.fit_loop.epoch_loop.batch_progress
+        loader.sampler.skip = 0 if progress.is_last_batch else progress.current.ready

@@ -3,6 +3,7 @@
 from lightning import Callback, LightningModule, Trainer
 
 from linear_transformers.runs.folder import Run
+from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tracking import trackers_of
 
@@ -49,4 +50,7 @@ class Samples(Callback):
         self.output.step = trainer.global_step
         self.output.prefix = f"{trainer.global_step:07d}-"
         source = trainer.datamodule.source  # pyright: ignore[reportAttributeAccessIssue]
-        self.task.show(source, self.output, n=self.n, seed=self.seed)
+        try:
+            self.task.show(source, self.output, n=self.n, seed=self.seed)
+        except Stopped:
+            return  # without pictures: StopAtSignal ends the run where all devices can

@@ -1,7 +1,7 @@
 """Hydra's part: composing a configuration out of `conf/` and the command line."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
+from omegaconf.resolvers import oc
 
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import first_line, nearest, unknown_key
@@ -63,6 +64,54 @@ def resolved_data(cfg: DictConfig) -> dict[str, Any]:
     if missing := OmegaConf.missing_keys(cfg):
         raise ValueError(f"{min(missing)} has no value. Give it: {min(missing)}=...")
     return {str(key): value for key, value in data.items()}
+
+
+def from_environment(cfg: DictConfig) -> dict[str, str]:
+    """Return what to write, instead of their values, where an environment variable was read.
+
+    Returns:
+        By dotted key: `<oc.env:NAME>` stands for the variable.
+    """
+    try:
+        OmegaConf.register_new_resolver("oc.env", lambda *x: f"<oc.env:{x[0]}>", replace=True)
+        OmegaConf.register_new_resolver("oc.decode", lambda text: text, replace=True)
+        hidden = OmegaConf.to_container(cfg, resolve=True)
+    finally:
+        OmegaConf.register_new_resolver("oc.env", oc.env, replace=True)
+        OmegaConf.register_new_resolver("oc.decode", oc.decode, replace=True)
+    return {
+        path: value
+        for path, value in _leaves(hidden, "")
+        if isinstance(value, str) and "<oc.env:" in value
+    }
+
+
+def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if not isinstance(node, dict | list):
+        yield path, node
+        return
+    parts = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in parts:
+        yield from _leaves(value, f"{path}.{key}" if path else str(key))
+
+
+def without(config: dict[str, Any], hidden: Mapping[str, str]) -> dict[str, Any]:
+    """Return a configuration as it may be saved and logged.
+
+    Args:
+        config: The configuration, as plain data.
+        hidden: See `from_environment`.
+    """
+
+    def kept(node: Any, path: str) -> Any:
+        join = f"{path}." if path else ""
+        if isinstance(node, dict):
+            return {key: kept(value, f"{join}{key}") for key, value in node.items()}
+        if isinstance(node, list):
+            return [kept(value, f"{join}{i}") for i, value in enumerate(node)]
+        return hidden.get(path, node)
+
+    return kept(config, "")
 
 
 def about_composition(error: Exception, conf: Configurations) -> str:

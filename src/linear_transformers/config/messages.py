@@ -1,5 +1,6 @@
 """What to say when something can be mended: one line, naming what was asked and what there is."""
 
+import re
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
@@ -24,6 +25,15 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()
     parent, _, name = key.rpartition(".")
     hint = f"Did you mean {' or '.join(elsewhere)}?" if elsewhere else nearest(name, siblings)
     return f"{key} is not a key of {parent or 'the configuration'}. {hint}"
+
+
+def override(key: str, value: object) -> str:
+    """Return KEY=VALUE as Hydra reads it, with quotes where the value needs them."""
+    text = str(value)
+    if not re.fullmatch(r"[\w/.:@%+?|-]+", text):
+        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+        text = f"'{escaped}'"
+    return f"{key}={text}"
 
 
 def first_line(error: BaseException) -> str:

@@ -90,7 +90,10 @@ class ArrayImages(ImageSource):
                     raise ValueError(f"the checksum of {damaged} does not match")
             with np.load(self.path, allow_pickle=False) as arrays:
                 return dict(arrays)
-        except (BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
+        except (
+            BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, MemoryError,
+            NotImplementedError, OverflowError, SyntaxError,
+        ) as error:  # fmt: skip
             raise ValueError(
                 f"data.path={self.path} cannot be read as an .npz file ({error}). "
                 "Write it with numpy.savez_compressed(path, x_train=..., x_test=...)."

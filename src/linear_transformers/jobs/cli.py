@@ -3,8 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import hydra
 import yaml
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Transformer
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -19,13 +22,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from linear_transformers.config.composition import (
     about_composition,
+    from_environment,
     register_project,
     resolved_data,
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
+from linear_transformers.files import room
 from linear_transformers.provenance import call_of, in_words_of_this_call
 from linear_transformers.runs.folder import (
+    AUTO,
     CHECKPOINTS,
     check_name,
     find_checkpoint,
@@ -33,6 +39,7 @@ from linear_transformers.runs.folder import (
     is_first_process,
 )
 from linear_transformers.runs.sweeps import Outcome, Sweep
+from linear_transformers.stopping import Stopped, catching
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
@@ -79,17 +86,12 @@ class Program:
         )
         self.typed = sys.argv
         try:
-            self.allowing = [word for word in arguments if word.startswith(ALLOW)]
-            self.allowed = _packages(self.allowing)
-            overrides = [word for word in arguments if word not in self.allowing]
-            self.found: list[str] = []
-            if not {*COMPLETION} & {*arguments}:
-                conf.check_keys(overrides)
-                self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
-            words = [*with_defaults_open(overrides, conf.groups), *self.found]
-            sys.argv = [self.typed[0], *words]  # where Hydra reads them
-            with _traceback("1"):  # Hydra raises what it would print
-                run(self._task)()
+            with catching():
+                self._compose_and_run(run, conf, arguments)
+        except Stopped as stopped:
+            if is_first_process():
+                print(f"stopped  {stopped}", *stopped.lines, sep="\n", file=sys.stderr, flush=True)
+            sys.exit(stopped.exit_code)
         except JobFailedError:
             sys.exit(1)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -100,6 +102,28 @@ class Program:
             sys.argv = self.typed
             if self.sweep is not None:
                 self.sweep.report()
+
+    def _compose_and_run(
+        self, run: Callable[..., Any], conf: Configurations, arguments: Sequence[str]
+    ) -> None:
+        """Check the words of a command line, and give them to Hydra.
+
+        Args:
+            run: Hydra's entry, given the task.
+            conf: The program's files.
+            arguments: The words.
+        """
+        self.allowing = [word for word in arguments if word.startswith(ALLOW)]
+        self.allowed = _packages(self.allowing)
+        overrides = [word for word in arguments if word not in self.allowing]
+        self.found: list[str] = []
+        if not {*COMPLETION} & {*arguments}:
+            conf.check_keys(overrides)
+            self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
+        words = [*with_defaults_open(overrides, conf.groups), *self.found]
+        sys.argv = [self.typed[0], *words]  # where Hydra reads them
+        with _traceback("1"):  # Hydra raises what it would print
+            run(self._task)()
 
     def _task(self, cfg: DictConfig) -> float | None:
         """Run the job with a configuration that Hydra composed."""
@@ -129,13 +153,13 @@ class Program:
         module, _, function = self.job.partition(":")
         try:
             with _traceback("1" if self.wants_traceback else None):  # for processes it starts
-                config = resolved_data(cfg)
+                config, hidden = resolved_data(cfg), from_environment(cfg)
                 check_places(config, config.pop("inputs"))
                 # What a person typed, or wrote into a file of their own, may be named.
                 allow(*self.allowed, *classes_in(config))
                 if "torch" not in sys.modules:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
-                return getattr(import_module(module), function)(self.name, config), ""
+                return getattr(import_module(module), function)(self.name, config, hidden), ""
         except (ValueError, OSError) as error:
             message = _for_people(error)
             if self.wants_traceback or message is None:
@@ -175,10 +199,15 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
         if isinstance(value, str) and value != "-" and not Path(value).exists():
             raise ValueError(f"{key}={value} does not exist.")
     runs = Path(config["paths"]["runs"])
-    if (continued := config.get("ckpt_path")) is not None:
-        find_checkpoint(continued, runs)
-    if (name := config.get("run_id")) is not None and is_first_process():
-        check_name(runs, str(name), continues=continued)
+    resume, name = config.get("resume"), config.get("run_id")
+    if resume == AUTO and name is None:
+        raise ValueError("resume=auto goes on with a run by its name: give run_id=NAME.")
+    for key in ("resume", "init_from"):
+        if (value := config.get(key)) is not None and value != AUTO:
+            find_checkpoint(str(value), runs)
+    if name is not None and is_first_process():
+        resume = resume if config.get("train") else None
+        check_name(runs, str(name), resume=None if resume is None else str(resume))
 
 
 def use_of(
@@ -191,11 +220,11 @@ def use_of(
     Raises:
         ValueError: No checkpoint is named, or there is none of that name, or it is damaged.
     """
-    given = {key: value for key, _, value in (word.partition("=") for word in arguments)}
-    if "ckpt" not in given:
+    ckpt = _value_of("ckpt", arguments)
+    if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
-    runs = given.get("paths.runs", str(project / "runs"))
-    path = find_checkpoint(given["ckpt"].split(",")[0].strip("'\""), Path(runs))
+    runs = _value_of("paths.runs", arguments) or project / "runs"
+    path = find_checkpoint(ckpt, Path(runs))
     record = folder_of(path) / "config.yaml"
     if path.parent.name == CHECKPOINTS and record.is_file():
         config = yaml.safe_load(record.read_text())
@@ -209,6 +238,17 @@ def use_of(
             task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
             return [f"{program}={task}"] if task in conf.uses else []
     raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
+
+
+def _value_of(key: str, arguments: Sequence[str]) -> str | None:
+    """Return the value that a command line gives a key, of a sweep the first one."""
+    words = [word for word in arguments if word.startswith(f"{key}=")]
+    if not words:
+        return None
+    parsed = OverridesParser.create().parse_override(words[-1])
+    if parsed.is_sweep_override():
+        return str(next(parsed.sweep_iterator(transformer=Transformer.str)))
+    return str(parsed.value())
 
 
 @contextmanager
@@ -230,7 +270,10 @@ def _for_people(error: ValueError | OSError) -> str | None:
     from linear_transformers.config.choices import is_ours  # late: pydantic takes a while
 
     if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}." if error.filename else None
+        if not error.filename:
+            return None
+        full = f"; {room(Path(error.filename))}" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
+        return f"{error.filename}: {error.strerror}{full}."
     traceback = error.__traceback__
     assert traceback is not None
     while traceback.tb_next is not None:

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import shlex
-import sys
+import signal
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,13 +20,25 @@ from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
-from linear_transformers.callbacks import EpochPlace, StepSeed
-from linear_transformers.config.choices import Choice, allowing, checked, checked_choice, plain
-from linear_transformers.config.messages import first_line
+from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
+from linear_transformers.config.choices import Choice, allowing, checked, plain
+from linear_transformers.config.composition import without
+from linear_transformers.config.messages import first_line, override
 from linear_transformers.data.base import DataSource
-from linear_transformers.provenance import call_of, provenance, write_provenance
-from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.files import mend_lines
+from linear_transformers.jobs.continuing import (
+    as_saved,
+    check_agreement,
+    checkpoint_to_resume,
+    initialise,
+    is_finished,
+    tested_checkpoint,
+)
+from linear_transformers.jobs.requeue import requeue
+from linear_transformers.provenance import call_again, call_of, provenance, write_provenance
+from linear_transformers.runs.checkpoint import Found, read_checkpoint
 from linear_transformers.runs.folder import (
+    AUTO,
     Run,
     claim_run,
     close_run,
@@ -35,6 +47,7 @@ from linear_transformers.runs.folder import (
     shown,
 )
 from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
 from linear_transformers.tracking import (
@@ -48,6 +61,10 @@ from linear_transformers.tracking import (
 from linear_transformers.tracking.record import summary
 from linear_transformers.training.files import WholeCheckpoints
 from linear_transformers.training.module import Loaders, Training
+
+# What a run that is continued has to agree with its checkpoint in.
+CONTINUED = ("model", "task", "optimizer", "scheduler")
+TESTED = ("model", "task")
 
 
 @dataclass(kw_only=True)
@@ -66,7 +83,9 @@ class TrainJob:
     tags: list[str]
     group: str | None
     run_id: str | None
-    ckpt_path: str | None
+    resume: str | None
+    resume_optimizer: Literal["keep", "new"] | None
+    init_from: str | None
     train: bool
     test: bool
     compile: bool
@@ -83,19 +102,31 @@ class TrainJob:
     logger: dict[str, Choice[Tracker]]
 
 
-def run(program: str, config: Mapping[str, Any]) -> Outcome:
+def run(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outcome:
     """Check a composed configuration, and run the job.
+
+    Args:
+        program: The program's name.
+        config: The options, as composed.
+        hidden: What stands in records for environment variables: see `from_environment`.
 
     Raises:
         ValueError: See `checked` and `train`.
     """
-    return train(TrainJob(**checked(TrainJob, config, "")))
+    if config["train"] is False and config["resume"] is not None:
+        runs = Path(config["paths"]["runs"])
+        config = as_saved(config, HydraConfig.get().overrides.task, runs)
+    return train(TrainJob(**checked(TrainJob, config, "")), hidden)
 
 
-def train(job: TrainJob) -> Outcome:
+def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
     """Run one job.
 
     Everything that can be refused is refused before the run's folder is made.
+
+    Args:
+        job: The job.
+        hidden: See `run`.
 
     Raises:
         ValueError: The configuration asks for something that cannot be.
@@ -104,43 +135,66 @@ def train(job: TrainJob) -> Outcome:
     _check(job)
     torch.set_float32_matmul_precision(job.matmul_precision)
     seed_everything(job.seed, workers=True, verbose=False)
-    data = job.data()
+    runs, data = Path(job.paths.runs), job.data()
     task = build_task(job.task, job.model, data.shape)
-    resume = None if job.ckpt_path is None else _resumable(job, data, task)
+    found = checkpoint_to_resume(job.resume, job.run_id, runs) if job.train else _tested(job)
+    if found is not None:
+        choices = {name: getattr(job, name) for name in (CONTINUED if job.train else TESTED)}
+        check_agreement(
+            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer
+        )
     hydra, rank = HydraConfig.get(), rank_zero_only.rank  # pyright: ignore
     run = claim_run(
-        Path(job.paths.runs),
+        runs,
         run_id=job.run_id,
         label=f"{hydra.runtime.choices['data']}-{hydra.runtime.choices['model']}",
-        continues=job.ckpt_path,
+        resume=job.resume if job.train else None,
         rank=rank,
     )
     if job.group is None:
         sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
         job.group = sweep or run.path.name
+    trainer = None
     try:
-        config = plain(vars(job))
-        module = Training(task, optimizer=job.optimizer, scheduler=job.scheduler, config=config)
+        config = without(plain(vars(job)), hidden)
+        module = Training(
+            task,
+            optimizer=job.optimizer,
+            scheduler=job.scheduler,
+            config=config,
+            resume_optimizer=job.resume_optimizer,
+        )
         origin = provenance()
         trackers = trackers_for(job.logger, _description(job, config, origin, run, task))
         trainer = _build_trainer(job, run, task, trackers)
         if hydra.mode == RunMode.MULTIRUN and trainer.world_size > 1:
             raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
         task.kernel_on(trainer.strategy.root_device)  # refuses what cannot run there
+        if job.train and found and is_finished(run, found, trainer, task, test=job.test):
+            return _finished(run, found, task, trainer.is_global_zero)
         if trainer.is_global_zero:
             data.fetch()
             data.check(trainer.world_size)
         notes = [f"note     {line}" for line in task.prepare(data)]
+        notes += _start(job, found, task)
         open_run(run, config, rank=rank)
         with started(trackers if trainer.is_global_zero else ()) as lines:
             if trainer.is_global_zero:
                 write_provenance(run.path, origin)
+                if mend_lines(run.metrics):
+                    notes.append(f"note     the torn last line of {run.metrics.name} was removed")
                 Record(run.metrics).begin(task.figures)
                 _announce(run, data, task, trainer, [*lines, *notes])
-            return _run(job, run, module, Loaders(data), trainer, resume)
+            return _run(job, run, module, Loaders(data), trainer, found)
     except MisconfigurationException as error:
         raise ValueError(f"Trainer: {first_line(error)}.") from error
+    except Stopped as stopped:
+        stopped.lines += _where_it_goes_on(job, run, stopped)
+        raise
     finally:
+        # Its processes would wait for this one for ever.
+        if trainer is not None and (launcher := trainer.strategy.launcher) is not None:
+            launcher.kill(signal.SIGTERM)
         close_run(run, rank=rank)
 
 
@@ -150,20 +204,20 @@ def _run(
     module: Training,
     loaders: Loaders,
     trainer: Trainer,
-    resume: Path | None,
+    found: Found | None,
 ) -> Outcome:
     task, first = module.task, trainer.is_global_zero
     if job.compile:
         task.model.compile()
     if job.train:
-        _fit(trainer, run, module, loaders, resume)
+        with deferred():
+            trainer.fit(module, loaders, ckpt_path=str(found.path) if found else None)
     if job.train and first:
         for tracker in trackers_of(trainer):
             tracker.log_checkpoints(run.best_checkpoint(), run.last_checkpoint)
     if not job.test:
         return _outcome(None, run, task, first)
-    tested = run.best_checkpoint() if job.train else resume
-    assert tested is not None  # _check asked for one
+    tested = run.best_checkpoint() if job.train or not found else found.path
     module.load_state_dict(read_checkpoint(tested)["state_dict"])
     figures = trainer.test(module, loaders, verbose=False)[0]
     if first:
@@ -171,12 +225,60 @@ def _run(
         output = Output(run.samples / "test", trackers_of(trainer), step=trainer.global_step)
         where = task.report(loaders.source, module.evaluation, output)
         print("", f"run      {shown(run.path)}", *where, sep="\n")
-        name = shown(run.path if job.train else tested)
-        if call := task.next_call(output):
-            program, *words = call
-            words = shlex.join([f"ckpt={name}", *words, *allowing()])
-            print(f"next     {call_of(program)} {words}")
+        _suggest(task, output, shown(run.path if job.train else tested))
     return _outcome(figures[f"test/{task.figure.name}"], run, task, first)
+
+
+def _suggest(task: Task, output: Output, checkpoint: Path) -> None:
+    """Print what to call next, if any program uses such a model."""
+    if call := task.next_call(output):
+        program, *words = call
+        words = shlex.join([override("ckpt", checkpoint), *words, *allowing()])
+        print(f"next     {call_of(program)} {words}")
+
+
+def _tested(job: TrainJob) -> Found:
+    """Return the checkpoint that is tested without training."""
+    assert job.resume is not None  # _check asked for one
+    path = tested_checkpoint(job.resume, job.run_id, Path(job.paths.runs))
+    return Found(path, read_checkpoint(path), [])
+
+
+def _start(job: TrainJob, found: Found | None, task: Task) -> list[str]:
+    """Return lines on what the run starts from; a model is given the weights that it is to have."""
+    if found is None:
+        if job.init_from is None:
+            return []
+        return [initialise(task, find_checkpoint(job.init_from, Path(job.paths.runs)))]
+    lines = [f"caution  {line}" for line in found.passed_over]
+    if job.train:
+        step = found.checkpoint["global_step"]
+        lines.append(f"resume   {shown(found.path)}, step {step}")
+    return lines
+
+
+def _finished(run: Run, found: Found, task: Task, first: bool) -> Outcome:
+    """Say that nothing is left to do."""
+    figures = summary(run.metrics)
+    figure = figures.get(f"test_{task.figure.name}")
+    if first:
+        said = "" if figure is None else f", test {figure} {task.figure.unit}"
+        print(f"finished {shown(run.path)}: step {found.checkpoint['global_step']}{said}")
+        _suggest(task, Output(run.samples / "test"), shown(run.path))
+    return _outcome(figure, run, task, first)
+
+
+def _where_it_goes_on(job: TrainJob, run: Run, stopped: Stopped) -> list[str]:
+    """Return what a run that was stopped has kept, and how it goes on."""
+    if not job.train or HydraConfig.get().mode == RunMode.MULTIRUN:
+        return []  # the table of a multirun has the commands of its jobs
+    kept = run.last_checkpoint
+    lines = [f"kept     {shown(kept)}" if kept.is_file() else "kept     nothing yet"]
+    again = override("run_id", run.path.name), override("resume", AUTO)
+    lines.append(f"next     {call_again('train', *again)}")
+    if requeued := requeue(stopped, continues=job.resume == AUTO and job.run_id is not None):
+        lines.append(requeued)
+    return lines
 
 
 def _outcome(figure: float | None, run: Run, task: Task, first: bool) -> Outcome:
@@ -186,24 +288,10 @@ def _outcome(figure: float | None, run: Run, task: Task, first: bool) -> Outcome
     return Outcome(figure, figures)
 
 
-def _fit(
-    trainer: Trainer, run: Run, module: Training, loaders: Loaders, resume: Path | None
-) -> None:
-    """Train. A run that is stopped from outside says how it goes on, and exits as stopped."""
-    try:
-        trainer.fit(module, loaders, ckpt_path=str(resume) if resume else None)
-    except SystemExit:  # Lightning's end for Ctrl-C, and for SIGTERM with code 0
-        if trainer.is_global_zero:
-            name = run.path.name
-            print(f"stopped at step {trainer.global_step}", file=sys.stderr)
-            print(f"next     the same command with run_id={name} ckpt_path={name}", file=sys.stderr)
-        sys.exit(143 if trainer.received_sigterm else 130)
-
-
 def _build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracker]) -> Trainer:
     """Return Lightning's trainer with this run's files, callbacks and loggers."""
     about = {"run": run, "task": task}
-    callbacks: list[Callback] = [StepSeed(job.seed), EpochPlace(run)]
+    callbacks: list[Callback] = [StepSeed(job.seed), EpochPlace(), StopAtSignal(run)]
     for callback in job.callbacks.values():
         wanted = inspect.signature(callback.target).parameters
         callbacks.append(callback(**{name: about[name] for name in about if name in wanted}))
@@ -216,6 +304,8 @@ def _build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Track
         enable_progress_bar=False,  # Progress is the bar
         enable_model_summary=False,
     )
+    # Ours stay: Lightning's requeue by themselves, and wait for other devices inside of a handler.
+    trainer._signal_connector.register_signal_handlers = lambda: None
     if "profiler" in job.trainer.options:  # Lightning would log its report, which is silenced
         profiler: Any = trainer.profiler  # pyright: ignore
         profiler.dirpath, profiler.filename = run.path, "profile"
@@ -223,46 +313,19 @@ def _build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Track
 
 
 def _check(job: TrainJob) -> None:
-    if job.test and not job.train and job.ckpt_path is None:
-        raise ValueError("train=false test=true tests a checkpoint: give ckpt_path=RUN_OR_FILE.")
+    if job.test and not job.train and job.resume is None:
+        raise ValueError("train=false test=true tests a checkpoint: give resume=RUN_OR_FILE.")
     if job.test and job.trainer.options.get("limit_test_batches") == 0:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
-
-
-def _resumable(job: TrainJob, data: DataSource, task: Task) -> Path:
-    """Return the checkpoint to continue from, once it is known to be of the same task and model."""
-    assert job.ckpt_path is not None
-    runs = Path(job.paths.runs)
-    path = Path(job.ckpt_path)
-    last = Run(path if path.is_dir() else runs / path).last_checkpoint
-    path = last if job.train and last.is_file() else find_checkpoint(job.ckpt_path, runs)
-    saved = read_checkpoint(path)
-    if saved["shape"] != (shape := vars(data.shape)):
+    if not job.train and not job.test:
+        raise ValueError("train=false test=false leaves nothing to do.")
+    if job.init_from is not None and (job.resume not in (None, AUTO) or not job.train):
         raise ValueError(
-            f"The checkpoint {path} was made for data of {saved['shape']}, these are {shape}. "
-            "Give it the same data."
+            "init_from starts a run from the weights of another, resume goes on with a run. Give "
+            "one of them; or resume=auto, which looks at init_from when the run begins."
         )
-    for part, choice, kind in (("model", job.model, nn.Module), ("task", job.task, Task)):
-        # Checked like a new one, so that options it did not know have their defaults.
-        before = checked_choice(saved["config"].get(part), part, kind)
-        theirs, ours = (_flat(c.without_free_options().plain(), part) for c in (before, choice))
-        for name in sorted(theirs.keys() | ours.keys()):
-            if theirs.get(name) != ours.get(name):
-                raise ValueError(
-                    f"The checkpoint {path} was made with {name}={theirs.get(name)}, this run "
-                    f"has {name}={ours.get(name)}. Give it the same."
-                )
-    shapes = {name: value.shape for name, value in saved["state_dict"].items()}
-    if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
-        raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
-    return path
-
-
-def _flat(node: Any, path: str) -> dict[str, Any]:
-    """Return nested keys as dotted ones."""
-    if not isinstance(node, dict):
-        return {path: node}
-    return {k: v for key in node for k, v in _flat(node[key], f"{path}.{key}").items()}
+    if job.resume_optimizer is not None and job.resume is None:
+        raise ValueError(f"resume_optimizer={job.resume_optimizer} is for a run that is resumed.")
 
 
 def _announce(
@@ -308,6 +371,7 @@ def _quiet() -> None:
         ".*your dataloader is not resumable.*",  # EpochPlace makes it so
         ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
         ".*smaller than the logging interval.*",  # Record writes at each validation in any case
+        ".*`srun` command is available.*",  # as on every login node
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.config.choices import checked, checked_choice
+from linear_transformers.config.composition import without
 from linear_transformers.provenance import provenance
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.runs.sweeps import Outcome
@@ -26,12 +27,13 @@ class UseJob:
     logger: dict[str, Any] = field(default_factory=dict)
 
 
-def use(program: str, config: Mapping[str, Any]) -> Outcome:
+def use(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outcome:
     """Load a checkpoint, and do with it what the program does.
 
     Args:
         program: The program's name.
         config: The options, as composed.
+        hidden: What stands in records for environment variables: see `from_environment`.
 
     Raises:
         ValueError: See `load` and `checked`; or the program has no use for such a task.
@@ -49,7 +51,8 @@ def use(program: str, config: Mapping[str, Any]) -> Outcome:
         )
     options = {key: value for key, value in config.items() if key not in common}
     chosen = uses[program](**checked(uses[program], options, ""))
-    return chosen.run(trained, partial(_watched, job, trained, program, dict(config)))
+    told = without(config, hidden)
+    return chosen.run(trained, partial(_watched, job, trained, program, told))
 
 
 @contextmanager

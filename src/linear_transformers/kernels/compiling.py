@@ -5,6 +5,7 @@ import hashlib
 import logging
 import os
 import platform
+import stat
 import tempfile
 from collections.abc import Sequence
 from functools import cache
@@ -12,6 +13,9 @@ from pathlib import Path
 
 import torch
 
+from linear_transformers.files import partial_of, remove_leftovers
+
+log = logging.getLogger(__name__)
 FOLDER = Path(__file__).parent
 CPP_FLAGS = (
     "-O3",
@@ -31,24 +35,41 @@ def compiled(source: str) -> ctypes.CDLL | str:
     texts = [path.read_text() for path in (FOLDER / source, *sorted(FOLDER.glob("*.h")))]
     made_for = (torch.__version__, os.environ.get("TORCH_CUDA_ARCH_LIST", "") if cuda else _cpu())
     digest = hashlib.sha256("\n".join((*texts, *flags, *made_for)).encode()).hexdigest()[:16]
-    kept = _cache() / f"{Path(source).stem}-{digest}.so"
     try:
-        if not kept.is_file():
-            _compile(FOLDER / source, kept, flags)
+        name = f"{Path(source).stem}-{digest}"
+        kept = _kept(_cache(), name) or _compile(FOLDER / source, _cache(), name, flags)
         return ctypes.CDLL(str(kept))
     except (RuntimeError, OSError) as error:
-        return _reason(str(error))
+        reason = _reason(str(error))
+        log.warning("note     %s was not compiled, so slower code runs: %s", source, reason)
+        return reason
 
 
-def _compile(source: Path, target: Path, flags: Sequence[str]) -> None:
-    """Compile in a temporary folder, then rename: no lock can be left behind."""
+def _kept(folder: Path, name: str) -> Path | None:
+    """Return the library that was compiled before, if its contents are those that its file's name
+    says: a damaged one would kill whoever loads it."""
+    for library in folder.glob(f"{name}-*.so"):
+        if library.stem.removeprefix(f"{name}-") == _digest(library):
+            return library
+        log.warning("note     %s is damaged, and compiled again", library)
+        library.unlink(missing_ok=True)
+    return None
+
+
+def _digest(library: Path) -> str:
+    return hashlib.sha256(library.read_bytes()).hexdigest()[:16]
+
+
+def _compile(source: Path, target: Path, name: str, flags: Sequence[str]) -> Path:
+    """Compile in a folder of this process, then rename: no lock can be left behind."""
     # Imported here: it is slow to import, and warns about CUDA where that does not matter.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     from torch.utils import cpp_extension
 
     cuda = source.suffix == ".cu"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+    remove_leftovers(target)  # of builds that were killed
+    part = partial_of(target / name).name
+    with tempfile.TemporaryDirectory(prefix=".", suffix=part, dir=target) as folder:
         if cuda:
             _offer_cuda_runtime(Path(folder))
         built = cpp_extension.load(
@@ -58,7 +79,8 @@ def _compile(source: Path, target: Path, flags: Sequence[str]) -> None:
             extra_ldflags=[f"-L{folder}" if cuda else "-fopenmp"],
             with_cuda=cuda, is_python_module=False,
         )  # fmt: skip
-        Path(str(built)).replace(target)
+        library = Path(str(built))
+        return library.replace(target / f"{name}-{_digest(library)}.so")
 
 
 def _offer_cuda_runtime(folder: Path) -> None:
@@ -81,9 +103,30 @@ def _reason(text: str) -> str:
 
 
 def _cache() -> Path:
-    """Return the folder of compiled kernels: torch's own, if its variable is set."""
-    user = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("TORCH_EXTENSIONS_DIR") or user) / "linear_transformers"
+    """Return the folder of compiled kernels, of this user alone: torch's own, if its variable is
+    set.
+
+    Raises:
+        RuntimeError: Others may write it: what they put there would run.
+        OSError: It cannot be made.
+    """
+    user = os.environ.get("TORCH_EXTENSIONS_DIR") or os.environ.get("XDG_CACHE_HOME")
+    if user is not None:
+        folder = Path(user) / "linear_transformers"
+    else:
+        try:
+            folder = Path.home() / ".cache/linear_transformers"
+        except RuntimeError:  # a container's user without an entry
+            folder = Path(tempfile.gettempdir()) / f"linear_transformers-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    state = folder.stat()
+    if hasattr(os, "getuid") and (
+        state.st_uid != os.getuid() or state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    ):
+        raise RuntimeError(
+            f"{folder} may be written by others. Remove it, or set TORCH_EXTENSIONS_DIR=DIR"
+        )
+    return folder
 
 
 def _cuda_flags() -> tuple[str, ...]:

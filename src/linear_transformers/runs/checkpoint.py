@@ -6,17 +6,19 @@ A checkpoint without a number is of format 1.
 
 import hashlib
 import pickle
+import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import Shape
+from linear_transformers.runs.folder import Run, shown
 
 FORMAT = 2
 
@@ -42,22 +44,11 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     """
     if not path.is_file():
         raise ValueError(f"The checkpoint {path} does not exist.")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()  # torch itself would load flipped bits silently
-    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{path} is not a checkpoint, or only a part of one ({error}; "
-            f"{path.stat().st_size} bytes). Give another file, or another run."
-        ) from error
-    if damaged is not None:
-        raise ValueError(
-            f"{path} is damaged: the checksum of {damaged} does not match. "
-            "Give another file, or another run."
-        )
+    if damage := _damage(path):
+        raise ValueError(f"{path} {damage}. {_others(path)}")
     try:
         checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, UnicodeDecodeError) as error:
         raise ValueError(
             f"{path} is not a checkpoint of plain data and tensors, so it was not made by "
             f"this project and is not loaded ({first_line(error)})."
@@ -68,6 +59,79 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
             "state_dict. Give one from a run's checkpoints/ folder."
         )
     return _up_to_date(checkpoint, path)
+
+
+class Found(NamedTuple):
+    """The checkpoint that a run continues from.
+
+    Attributes:
+        path: The file.
+        checkpoint: What it holds.
+        passed_over: What is wrong with later ones, a line each.
+    """
+
+    path: Path
+    checkpoint: dict[str, Any]
+    passed_over: list[str]
+
+
+def newest_whole(run: Run) -> Found | None:
+    """Return the newest checkpoint of a run that is whole; None if the run has none at all.
+
+    Raises:
+        ValueError: All of them are damaged.
+    """
+    passed_over = []
+    for path in run.checkpoints_to_resume():
+        if damage := _damage(path):
+            passed_over.append(f"{shown(path)} {damage}")
+        else:
+            return Found(path, read_checkpoint(path), passed_over)
+    if passed_over:
+        raise ValueError(
+            f"No checkpoint of {shown(run.path)} is whole: {'; '.join(passed_over)}. Remove them "
+            "to start the run anew, or choose another run_id."
+        )
+    return None
+
+
+def _damage(path: Path) -> str | None:
+    """Return what is wrong with a file as such: checksums are of all that it holds."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()  # torch itself would load flipped bits silently
+    except (
+        zipfile.BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError,
+        NotImplementedError, IndexError, OverflowError, struct.error,
+    ) as error:  # fmt: skip
+        return (
+            f"is not a checkpoint, or only a part of one ({first_line(error)}; "
+            f"{path.stat().st_size} bytes)"
+        )
+    return None if damaged is None else f"is damaged: the checksum of {damaged} does not match"
+
+
+def _others(path: Path) -> str:
+    """Return what to give instead of a damaged checkpoint."""
+    whole = [
+        str(shown(other))
+        for other in sorted(path.parent.glob("*.ckpt"))
+        if other != path and _damage(other) is None
+    ]
+    if whole:
+        return f"Whole beside it: {', '.join(whole)}."
+    return "Give another file, or another run."
+
+
+def check_finite(state: Mapping[str, torch.Tensor], path: Path) -> None:
+    """Refuse weights that are not finite: nothing they compute is a number.
+
+    Raises:
+        ValueError: Some are not.
+    """
+    for name, value in state.items():
+        if not value.isfinite().all():
+            raise ValueError(f"{path} holds weights that are not finite numbers, in {name}.")
 
 
 def file_hash(path: Path) -> str:

@@ -5,26 +5,38 @@ import os
 import re
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
 from typing import Any
 
 import yaml
+from filelock import FileLock, Timeout
 
-from linear_transformers.files import remove_leftovers, replacing
+from linear_transformers.files import HOST, remove_leftovers, replacing
 
 # Lightning starts further processes with this process's environment: they join the same run.
 RUN_ID = "LINEAR_TRANSFORMERS_RUN_ID"
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")  # where launchers say which process this is
 CHECKPOINTS = "checkpoints"
+LOCK = ".lock"
+LONGEST_NAME = 150  # characters: file systems have 255, and other names are made of it
+AUTO = "auto"  # resume=auto: start the run, or continue it
+RESERVED = ("sweeps",)  # the folder of multiruns, beside the runs
 
 
 @dataclass(frozen=True)
 class Run:
-    """Where the files of one run are."""
+    """Where the files of one run are.
+
+    Attributes:
+        path: The run's folder.
+        lock: The lock of the process that trains it.
+    """
 
     path: Path
+    lock: FileLock | None = field(default=None, compare=False, repr=False)
 
     @property
     def metrics(self) -> Path:
@@ -42,6 +54,11 @@ class Run:
     def last_checkpoint(self) -> Path:
         return self.checkpoints / "last.ckpt"
 
+    def checkpoints_to_resume(self) -> list[Path]:
+        """Return the checkpoints that there are: the last, then the others, the newest first."""
+        found = sorted(self.checkpoints.glob("*.ckpt"), key=lambda path: -path.stat().st_mtime)
+        return sorted(found, key=lambda path: path != self.last_checkpoint)
+
     def best_checkpoint(self) -> Path:
         """Return the checkpoint to sample from: the best, else the last.
 
@@ -58,55 +75,69 @@ class Run:
 
 
 def claim_run(
-    runs: Path, *, run_id: str | None, label: str, continues: str | None = None, rank: int = 0
+    runs: Path, *, run_id: str | None, label: str, resume: str | None = None, rank: int = 0
 ) -> Run:
-    """Make the run's folder, empty, so that no other job can take it.
+    """Make the run's folder, empty, or take over that of the run which is continued.
+
+    No other job can take it until `close_run`, or the end of this process however it ends.
 
     Args:
         runs: The folder of all runs.
-        run_id: The name of the run's folder; None makes one of `label` and the time.
+        run_id: The name of the run's folder; None is the run that is resumed, or else a new name
+            of `label` and the time.
         label: What the run is, for its name.
-        continues: The run or checkpoint that it starts from.
+        resume: The run or checkpoint that it starts from, or `auto`.
         rank: This process's number; the first one makes the folder.
 
     Raises:
         ValueError: `run_id` is not a plain name, or is taken by a run that this one does
-            not continue; or the folder cannot be made.
+            not continue, or that another process trains; or the folder cannot be made.
     """
     if _joins(rank):
         return Run(runs / _joined_id(run_id))
-    name = run_id or f"{label}-{datetime.now():%Y%m%d-%H%M%S}"
+    name = run_id or run_resumed(resume, runs) or f"{label}-{datetime.now():%Y%m%d-%H%M%S}"
     if run_id is not None:
-        check_name(runs, run_id, continues=continues)
+        check_name(runs, run_id, resume=resume)
     run = Run(runs / name)
-    if continues is not None and _is_within(continues, run):
-        return run
+    if _is_continued(resume, run):
+        return _locked(run)
     try:
-        return Run(claim_folder(run.path, numbered=run_id is None))
+        return _locked(Run(claim_folder(run.path, numbered=run_id is None)))
     except FileExistsError as error:
         raise _taken(run) from error
     except OSError as error:
         raise _unwritable(run, error) from error
 
 
-def check_name(runs: Path, name: str, *, continues: str | None) -> None:
+def check_name(runs: Path, name: str, *, resume: str | None) -> None:
     """Refuse a run's name that cannot be had.
 
     Args:
         runs: See `claim_run`.
         name: The name.
-        continues: See `claim_run`.
+        resume: See `claim_run`.
 
     Raises:
         ValueError: See `claim_run`.
     """
-    if not re.fullmatch(r"\w[\w.-]*", name):
+    if not re.fullmatch(r"\w[\w.-]*", name) or len(name) > LONGEST_NAME:
         raise ValueError(
-            f"run_id={name} is not a plain name. Use letters, digits, '.', '_' and '-'."
+            f"run_id={name} is not a plain name. Use letters, digits, '.', '_' and '-', "
+            f"{LONGEST_NAME} at most."
         )
+    if name in RESERVED:
+        raise ValueError(f"run_id={name} is the folder of multiruns. Choose another name.")
     run = Run(runs / name)
-    if run.path.exists() and not (continues is not None and _is_within(continues, run)):
+    if run.path.exists() and not _is_continued(resume, run):
         raise _taken(run)
+
+
+def run_resumed(resume: str | None, runs: Path) -> str | None:
+    """Return the name of the run that `resume` means, if it is one of `runs`."""
+    if resume in (None, AUTO):
+        return None
+    folder = folder_of(find_checkpoint(resume, runs)).resolve()
+    return folder.name if folder.parent == runs.resolve() else None
 
 
 def claim_folder(path: Path, *, numbered: bool) -> Path:
@@ -140,6 +171,7 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
     try:
         for folder in (run.checkpoints, run.samples):
             folder.mkdir(exist_ok=True)
+        for folder in (run.path, run.checkpoints, run.samples, *run.samples.glob("*/")):
             remove_leftovers(folder)  # of a run that is continued because it was killed
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
@@ -157,21 +189,32 @@ def close_run(run: Run, *, rank: int = 0) -> None:
     """Let the next job of this process make a run of its own; leave no empty folder."""
     if rank == 0:
         os.environ.pop(RUN_ID, None)
-        if run.path.is_dir() and not any(run.path.iterdir()):
+        if run.path.is_dir() and {path.name for path in run.path.iterdir()} <= {LOCK}:
+            (run.path / LOCK).unlink(missing_ok=True)
             run.path.rmdir()
+    if run.lock is not None:
+        run.lock.release()
 
 
-def find_checkpoint(name: str, runs: Path) -> Path:
+def find_checkpoint(name: str, runs: Path, *, latest: bool = False) -> Path:
     """Return the file that a run's name, a run's folder or a path means.
+
+    A run goes before a file or folder of that name in the current directory.
+
+    Args:
+        name: The name or path.
+        runs: The folder of all runs.
+        latest: Whether a run means its last checkpoint, and not its best.
 
     Raises:
         ValueError: None of these is there.
     """
-    for candidate in (Path(name), runs / name):
-        if candidate.is_file():
-            return candidate
-        if candidate.is_dir():
-            return Run(candidate).best_checkpoint()
+    run = Run(runs / name if (runs / name / CHECKPOINTS).is_dir() else Path(name))
+    if run.path.is_file():
+        return run.path
+    if run.path.is_dir():
+        last = latest and run.last_checkpoint.is_file()
+        return run.last_checkpoint if last else run.best_checkpoint()
     known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINTS}"))
     there = f"Runs in {runs}: {', '.join(known[-5:])}." if known else f"{runs} holds no runs yet."
     raise ValueError(f"{name} is neither a run nor a checkpoint file. {there}")
@@ -208,10 +251,36 @@ def _joined_id(run_id: str | None) -> str:
     return joined
 
 
+def _locked(run: Run) -> Run:
+    """Return the run with its lock, which the operating system opens when this process ends.
+
+    Raises:
+        ValueError: Another process has it.
+    """
+    path = run.path / LOCK
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        holder = path.read_text(errors="replace").strip() or "another process"
+        raise ValueError(
+            f"run_id={run.path.name} is being trained by {holder}. Wait for it to end, or choose "
+            "another name."
+        ) from error
+    except NotImplementedError:
+        return run  # a file system without locks
+    except OSError as error:
+        if error.errno in (ENOSYS, ENOLCK, EOPNOTSUPP):
+            return run
+        raise _unwritable(run, error) from error
+    path.write_text(f"process {os.getpid()} on {HOST}\n")
+    return Run(run.path, lock)
+
+
 def _taken(run: Run) -> ValueError:
     return ValueError(
         f"run_id={run.path.name} exists already, in {run.path}. Choose another name, or "
-        f"continue that run with ckpt_path={run.path.name}."
+        "continue that run: resume=auto."
     )
 
 
@@ -222,7 +291,8 @@ def _unwritable(run: Run, error: OSError) -> ValueError:
     )
 
 
-def _is_within(checkpoint: str, run: Run) -> bool:
-    """Return whether a checkpoint to continue from is this very run's."""
-    path = Path(checkpoint).resolve()
-    return run.path.resolve() in (path, *path.parents, (run.path.parent / checkpoint).resolve())
+def _is_continued(resume: str | None, run: Run) -> bool:
+    """Return whether the run is to go on, in its own folder."""
+    if resume is None or not run.path.is_dir():
+        return False
+    return resume == AUTO or run_resumed(resume, run.path.parent) == run.path.name

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from linear_transformers import stopping
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.sampling.stepper import Prefilled, Sampler, Stepper, padded_rows
 from linear_transformers.shapes import Known, Rows
@@ -167,6 +168,9 @@ def complete(
 
     Returns:
         Given and drawn values together.
+
+    Raises:
+        Stopped: A signal came.
     """
     if not start.places:
         return start.values[rows]
@@ -174,6 +178,7 @@ def complete(
     rows, noise = (padded_rows(x.to(stepper.device), multiple) for x in (rows, noise))
     loop = stepper.loop(stepper.fork(start, rows), sample, noise)
     for _ in start.places[:-1]:
+        stopping.check()
         loop.turn()
         on_value()
     loop.draw()  # nothing is read after the last

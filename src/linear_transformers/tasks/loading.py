@@ -11,7 +11,7 @@ import torch
 
 from linear_transformers.config.choices import Choice, checked, checked_choice
 from linear_transformers.data.base import DataSource
-from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.runs.checkpoint import check_finite, read_checkpoint
 from linear_transformers.tasks.base import Task, Trained
 
 WEIGHTS = ("ema", "raw")
@@ -32,6 +32,7 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
     """
     checkpoint = read_checkpoint(path)
     state = _weights(checkpoint, path, weights)
+    check_finite(state, path)
     with _rebuilding(path):
         config = checkpoint["config"]
         if "${" in json.dumps(config):  # data, never expressions to evaluate here

@@ -140,4 +140,12 @@ class KeptId:
             partial.write_text(json.dumps(kept) + "\n")
 
     def _all(self) -> dict[str, str]:
-        return json.loads(self.path.read_text()) if self.path.is_file() else {}
+        if not self.path.is_file():
+            return {}
+        try:
+            kept = json.loads(self.path.read_text())
+            return {str(tracker): str(value) for tracker, value in kept.items()}
+        except (ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{self.path} is damaged. Remove it: trackers then begin a new page for this run."
+            ) from error

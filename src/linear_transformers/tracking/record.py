@@ -37,8 +37,8 @@ class Record(Tracker):
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
         row = {"time": round(time.time(), 3), "step": step, **metrics}
-        with self.path.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        with self.path.open("ab") as file:
+            file.write(json.dumps(row).encode() + b"\n")
 
     def begin(self, figures: Sequence[Figure]) -> None:
         """Write the figures that the run is judged by."""
@@ -51,9 +51,20 @@ class Record(Tracker):
         """Do nothing: config.yaml has them."""
 
 
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a run's record; a killed process may have left the last one torn."""
+    rows = []
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
 def summary(path: Path) -> dict[str, Any]:
     """Return the figures that summarise a run, as far as its record has them."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    rows = rows_of(path)
 
     def every(name: str) -> list[Any]:
         return [row[name] for row in rows if name in row]

@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.io import TorchCheckpointIO
 
-from linear_transformers.files import replacing
+from linear_transformers.config.messages import first_line
+from linear_transformers.files import replacing, room
 from linear_transformers.runs.checkpoint import read_checkpoint
 
 
@@ -23,8 +24,8 @@ class WholeCheckpoints(TorchCheckpointIO):
                 torch.save(checkpoint, partial)
         except (OSError, RuntimeError) as error:  # torch reports a full disk as RuntimeError
             raise ValueError(
-                f"The checkpoint {path} could not be written ({error}). Any earlier "
-                "one is unchanged. Make room, or choose another paths.runs=DIR."
+                f"The checkpoint {path} could not be written ({first_line(error)}; {room(path)}). "
+                "Any earlier one is unchanged. Make room, or choose another paths.runs=DIR."
             ) from error
 
     def load_checkpoint(

@@ -1,17 +1,24 @@
 """A task and its data as Lightning's modules."""
 
 import math
+import sys
+import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import torch
 from lightning import LightningDataModule, LightningModule
+from lightning.pytorch.trainer.states import TrainerFn
 from torch.nn import Parameter
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torch.utils.data import DataLoader
 
+from linear_transformers.config.messages import nearest
 from linear_transformers.data.base import DataSource, Split
 from linear_transformers.runs.checkpoint import described
+from linear_transformers.runs.folder import Run, shown
 from linear_transformers.tasks.base import Evaluation, Statistics, Task
 from linear_transformers.training.schedules import ScheduleFactory
 
@@ -26,6 +33,9 @@ class Training(LightningModule):
         optimizer: Makes the optimizer from the parameters.
         scheduler: Makes the learning rate's schedule.
         config: The run's configuration as plain data, saved with each checkpoint.
+        resume_optimizer: What a run that is resumed does with the optimizer's state: `keep` goes
+            on with the moments under its own rate, other options and schedule, `new` without
+            them. None restores everything as it was.
 
     Raises:
         ValueError: The optimizer or the scheduler refuses its options.
@@ -38,6 +48,7 @@ class Training(LightningModule):
         optimizer: OptimizerFactory,
         scheduler: ScheduleFactory,
         config: dict[str, Any],
+        resume_optimizer: Literal["keep", "new"] | None = None,
     ):
         super().__init__()
         self.task = task
@@ -45,6 +56,8 @@ class Training(LightningModule):
         self.make_optimizer = optimizer
         self.make_scheduler = scheduler
         self.config = config
+        self.resume_optimizer = resume_optimizer
+        self._resumed_anew = False
         self.evaluation = Evaluation({}, {})
         self._sums: Statistics = {}
         # Wrong options are refused now rather than after loading.
@@ -86,6 +99,38 @@ class Training(LightningModule):
         for name, value in figures.items():
             self.log(f"{stage}/{name}", value.float())
         self.evaluation = Evaluation({name: value.item() for name, value in figures.items()}, sums)
+        if stage == "val" and not self.trainer.sanity_checking:
+            self._step_plateaus({f"{stage}/{name}": value for name, value in figures.items()})
+
+    def _step_plateaus(self, figures: dict[str, torch.Tensor]) -> None:
+        known = {**self.trainer.callback_metrics, **figures}
+        for schedule in self.trainer.lr_scheduler_configs:
+            if not schedule.reduce_on_plateau:
+                continue
+            if schedule.monitor not in known:
+                raise ValueError(
+                    f"scheduler.monitor={schedule.monitor} is not a metric of this run: "
+                    f"{nearest(str(schedule.monitor), known)}"
+                )
+            assert isinstance(schedule.scheduler, ReduceLROnPlateau)
+            schedule.scheduler.step(known[schedule.monitor].item())
+
+    def not_finite(self, name: str) -> ValueError:
+        """Return the error of a run whose numbers are no longer finite.
+
+        Args:
+            name: What is not finite.
+        """
+        trainer, gradients = self.trainer, [p.grad for p in self.parameters() if p.grad is not None]
+        last = trainer.logged_metrics.get("train/gradient_norm")
+        norm = torch.nn.utils.get_total_norm(gradients) if gradients else last
+        run = Run(Path(trainer.default_root_dir))
+        good = shown(run.last_checkpoint) if run.last_checkpoint.is_file() else "none yet"
+        return ValueError(
+            f"{name} is not finite at step {trainer.global_step}, gradient norm "
+            f"{'unknown' if norm is None else f'{float(norm):.3g}'}. Last good checkpoint: {good}. "
+            "Try a smaller optimizer.lr, or debug=anomaly to see where it arises."
+        )
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(self.model.parameters())
@@ -98,12 +143,51 @@ class Training(LightningModule):
             best = {figure.name: figure.best for figure in self.task.figures}
             if best.get(schedule["monitor"].partition("/")[2]) == "max":
                 schedule["scheduler"].mode, schedule["scheduler"].best = "max", -math.inf
-            # Between validations there is nothing new to judge by.
-            schedule["frequency"] = self.trainer.check_val_every_n_epoch or 1
+            schedule["frequency"] = sys.maxsize  # `_judge` steps it, before anything is saved
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        if self.resume_optimizer is None or self.trainer.state.fn != TrainerFn.FITTING:
+            return
+        self._resumed_anew = True
+        checkpoint["lr_schedulers"] = []
+        if self.resume_optimizer == "new":
+            checkpoint["optimizer_states"] = []
+
+    def on_train_start(self) -> None:
+        if not self._resumed_anew:
+            return
+        (optimizer,) = self.trainer.optimizers
+        ours = self.make_optimizer(self.model.parameters())
+        for group, wanted in zip(optimizer.param_groups, ours.param_groups, strict=True):
+            given = {name: value for name, value in wanted.items() if name != "params"}
+            group.update(given | {"initial_lr": wanted["lr"]})
+        for schedule in self.trainer.lr_scheduler_configs:
+            if schedule.interval != "step":
+                continue
+            with warnings.catch_warnings():  # of steps that the optimizer did not take
+                warnings.simplefilter("ignore")
+                for _ in range(self.trainer.global_step):
+                    schedule.scheduler.step()  # pyright: ignore[reportCallIssue]
+
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Complete a checkpoint.
+
+        Raises:
+            ValueError: Something in it is not finite. Nothing is written then.
+        """
+        for part in ("state_dict", "optimizer_states", "current_model_state"):
+            if not all_finite(checkpoint.get(part)):
+                raise self.not_finite(part.replace("_", " "))
         checkpoint |= described(self.config, self.task.shape)
+
+
+def all_finite(node: Any) -> bool:
+    """Return whether all numbers in the tensors of nested data are finite."""
+    if isinstance(node, torch.Tensor):
+        return not node.is_floating_point() or bool(node.isfinite().all())
+    parts = node.values() if isinstance(node, dict) else node
+    return not isinstance(node, dict | list | tuple) or all(map(all_finite, parts))
 
 
 class Loaders(LightningDataModule):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,12 +28,21 @@ class FeatureCache:
 
     Attributes:
         lengths: The numbers of frames [utterance, speed].
+
+    Raises:
+        ValueError: The files are damaged.
     """
 
     def __init__(self, folder: Path):
-        self.frames = np.load(folder / "frames.npy", mmap_mode="r")
-        self.lengths = np.load(folder / "lengths.npy")
-        self.starts = np.cumsum(self.lengths).reshape(self.lengths.shape) - self.lengths
+        try:
+            self.frames = np.load(folder / "frames.npy", mmap_mode="r")
+            self.lengths = np.load(folder / "lengths.npy")
+            whole = len(self.frames) == self.lengths.sum()
+            self.starts = np.cumsum(self.lengths).reshape(self.lengths.shape) - self.lengths
+        except (OSError, ValueError, EOFError, TypeError) as error:
+            raise ValueError(f"The cached features in {folder} are damaged ({error}).") from error
+        if not whole:
+            raise ValueError(f"The cached features in {folder} are not those of one corpus.")
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -79,9 +89,13 @@ def features_of(
         ValueError: See `read_audio`.
     """
     folder = root / _key(utterances, shape, speeds, convert)
-    if not (folder / "lengths.npy").is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder, utterances, shape, speeds, name, convert)
+    if (folder / "lengths.npy").is_file():
+        try:
+            return FeatureCache(folder)
+        except ValueError as error:
+            print(f"note     {error} They are computed again.", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, utterances, shape, speeds, name, convert)
     return FeatureCache(folder)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -52,11 +53,23 @@ class SampleRecord:
 
     @classmethod
     def read(cls, path: Path) -> "SampleRecord":
-        """Read `samples.json`."""
-        found = json.loads(path.read_text())
-        own = {f.name for f in fields(cls)} - {"settings"}
-        settings = {k: v for k, v in found.items() if k not in own and k not in RATES}
-        return cls(settings, **{k: v for k, v in found.items() if k in own})
+        """Read `samples.json`.
+
+        Raises:
+            ValueError: It is damaged.
+        """
+        try:
+            found = json.loads(path.read_text())
+            own = {f.name for f in fields(cls)} - {"settings"}
+            settings = {k: v for k, v in found.items() if k not in own and k not in RATES}
+            record = cls(settings, **{k: v for k, v in found.items() if k in own})
+            assert all({"number", "file"} <= row.keys() for row in record.images)
+        except (ValueError, AttributeError, TypeError, AssertionError) as error:
+            raise ValueError(
+                f"{path} is damaged: it is no record of sampled images. Remove the folder, or "
+                "choose another with out=DIR."
+            ) from error
+        return record
 
     @property
     def figures(self) -> dict[str, float]:
@@ -145,6 +158,10 @@ class SampleFolder:
                     f"The job in {path} has {name}={record.settings.get(name)}, this one "
                     f"{name}={ours}. Give it the same, or another out=DIR without continue=true."
                 )
+        whole = [row for row in record.images if _is_whole(path / Path(row["file"]).name)]
+        if len(whole) < len(record.images):
+            print(f"note     {len(record.images) - len(whole)} damaged images are drawn again")
+            record.images = whole
         return cls(path, record)
 
     @staticmethod
@@ -193,6 +210,15 @@ class SampleFolder:
 
     def __str__(self) -> str:
         return str(shown(self.path))
+
+
+def _is_whole(path: Path) -> bool:
+    try:
+        with Image.open(path, formats=["PNG"]) as image:
+            image.load()
+    except (OSError, SyntaxError, ValueError, zlib.error):
+        return False
+    return True
 
 
 def _last(samples: Path, label: str) -> Path:

@@ -1,6 +1,5 @@
 """Sampling from a model of images, for sample.py: complete images, or generate new ones."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,10 +12,12 @@ from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from linear_transformers.config.messages import override
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
+from linear_transformers.provenance import call_again
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.sampling import (
@@ -29,6 +30,7 @@ from linear_transformers.sampling import (
     largest_step_difference,
     stepper_of,
 )
+from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Output, Use, Watch
 from linear_transformers.tasks.generation import sampler_of
 from linear_transformers.tasks.image_generation.model import ImageModel
@@ -105,11 +107,14 @@ class SampleImages(Use[ImageModel]):
             folder.save()
             try:
                 self._draw(trained, stepper, sampler, prompts, folder)
-            except KeyboardInterrupt:
-                print(f"stopped  {len(folder.done)} of {prompts.count} images", file=sys.stderr)
-                print(f"next     the same command with out={folder} continue=true", file=sys.stderr)
-                sys.exit(130)
-            self._show(trained, prompts, folder, output)
+                self._show(trained, prompts, folder, output)
+            except Stopped as stopped:
+                again = call_again("sample", override("out", folder), "continue=true")
+                stopped.lines += [
+                    f"kept     {len(folder.done)} of {prompts.count} images in {folder}",
+                    f"next     {again}",
+                ]
+                raise
         _report(folder)
         return Outcome(None, record.figures)
 

@@ -3,9 +3,11 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
@@ -19,7 +21,10 @@ from linear_transformers.ctc import NGram, align, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
 from linear_transformers.data.speech.features import shift_samples
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
+from linear_transformers.files import mend_lines, replacing
+from linear_transformers.provenance import call_again
 from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Use, Watch
 from linear_transformers.tasks.speech_recognition.model import (
     SpeechModel,
@@ -58,6 +63,7 @@ class Transcribe(Use[SpeechModel]):
     audio: str
     format: Literal["phones", "ctm", "json"]
     out: str | None
+    continue_: bool
     beam: Annotated[int, Field(ge=1)] | None
     lm: str | None
     lm_order: Annotated[int, Field(ge=1)]
@@ -86,6 +92,8 @@ class Transcribe(Use[SpeechModel]):
                 "stream=true prints the most likely phones as audio arrives: it has no beam, no "
                 "other format and no out=FILE."
             )
+        if self.continue_ and self.out is None:
+            raise ValueError("continue=true finishes a file: give out=FILE.")
         if self.lm is not None and self.beam is None:
             raise ValueError("lm=MANIFEST weighs the prefixes of a beam: give beam=16, say.")
         window, overlap = self.window, self.overlap
@@ -96,9 +104,10 @@ class Transcribe(Use[SpeechModel]):
 def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
     model, shape = trained.task.model, trained.shape
     language_model = _language_model(job, shape)
-    recordings, counts = _recordings(job, shape), []
+    every_one, counts = _recordings(job, shape), []
+    recordings = _unfinished(job, every_one) if job.continue_ else every_one
     start, seconds, faults = time.perf_counter(), 0.0, []
-    with _output(job.out) as out:
+    with _output(job) as out:
         for group in _groups(_with_bar(recordings), shape, job.batch, faults):
             every = scores_of(
                 model, [recording.features for recording in group],
@@ -109,8 +118,9 @@ def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
                     scores, beam=job.beam, language_model=language_model, weight=job.lm_weight,
                     bonus=job.lm_bonus if language_model else 0.0,
                 )  # fmt: skip
-                for line in _written(job, recording, labels, scores, shape, model.subsampling):
-                    print(line, file=out, flush=True)
+                lines = _written(job, recording, labels, scores, shape, model.subsampling)
+                out.write("".join(f"{line}\n" for line in lines))
+                out.flush()
                 seconds += recording.seconds
                 if recording.reference is not None:
                     counts.append(confusions([recording.reference], [labels], len(shape.labels)))
@@ -119,6 +129,8 @@ def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
     took = time.perf_counter() - start
     _say(f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s")
     rates = {}
+    if len(recordings) < len(every_one):
+        _say(f"{len(every_one) - len(recordings)} recordings were in {job.out} already")
     if counts:
         every = error_rates(sum(counts[1:], counts[0]))
         names = {"errors": f"{shape.unit}_error_rate"}
@@ -206,17 +218,68 @@ def _written(
     if job.format == "json":
         about = {"audio": recording.name, "duration": round(recording.seconds, 3)}
         return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
-    # Neither ids nor labels in a CTM have spaces.
-    inside = Path(job.audio).is_dir()
-    name = (
-        Path(recording.name).relative_to(job.audio) if inside else Path(Path(recording.name).name)
-    )
-    utterance = str(name.with_suffix("")).replace(" ", "_")
+    utterance = _utterance(job, recording.name)
     return [
         f"{utterance} 1 {span['start']:.3f} {span['duration']:.3f} "
         f"{'<space>' if span['label'] == ' ' else span['label']} {span['probability']:.3f}"
         for span in spans
     ]
+
+
+def _utterance(job: Transcribe, name: str) -> str:
+    """Return a recording's id in a CTM, in which neither ids nor labels have spaces."""
+    inside = Path(job.audio).is_dir()
+    short = Path(name).relative_to(job.audio) if inside else Path(Path(name).name)
+    return str(short.with_suffix("")).replace(" ", "_")
+
+
+def _unfinished(
+    job: Transcribe, recordings: Sequence[tuple[str, list[int] | None]]
+) -> list[tuple[str, list[int] | None]]:
+    """Return the recordings that an earlier job, which was stopped, has not written.
+
+    Raises:
+        ValueError: There is no such file, or it has another format.
+    """
+    path = Path(str(job.out))
+    if not path.is_file():
+        raise ValueError(f"continue=true was asked for, but {path} is not there.")
+    mend_lines(path)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    key = partial(_utterance, job) if job.format == "ctm" else str
+    try:
+        written = [_key_of(job.format, line) for line in lines]
+    except ValueError as error:
+        raise ValueError(f"{path} has no lines of format={job.format}. Give its own.") from error
+    if job.format == "ctm" and written:  # its last recording may lack lines
+        kept = [line for line, name in zip(lines, written, strict=True) if name != written[-1]]
+        with replacing(path) as part:
+            part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        written = [name for name in written if name != written[-1]]
+    done, left = Counter(written), []
+    for name, reference in recordings:
+        if done[key(name)]:
+            done[key(name)] -= 1
+        else:
+            left.append((name, reference))
+    return left
+
+
+def _key_of(form: str, line: str) -> str:
+    """Return what a line of a transcript says of which recording it is.
+
+    Raises:
+        ValueError: It is not of this format.
+    """
+    if form == "json":
+        match json.loads(line):
+            case {"audio": str(name)}:
+                return name
+    elif form == "ctm" and len(words := line.split()) == 6:
+        return words[0]
+    elif form == "phones" and "\t" in line:
+        return line.partition("\t")[0]
+    raise ValueError
 
 
 def _stream(job: Transcribe, trained: SpeechModel) -> Outcome:
@@ -257,16 +320,28 @@ def _language_model(job: Transcribe, shape: SpeechShape) -> NGram | None:
 
 
 @contextmanager
-def _output(path: str | None) -> Iterator[TextIO]:
-    """Open standard output, or a new file."""
-    if path is None:
+def _output(job: Transcribe) -> Iterator[TextIO]:
+    """Open standard output, or a new file, or the one that is continued."""
+    if job.out is None:
         yield sys.stdout
         return
+    path = Path(job.out)
     try:
-        with Path(path).open("x", encoding="utf-8") as file:
+        with path.open("a" if job.continue_ else "x", encoding="utf-8") as file:
             yield file
     except FileExistsError as error:
-        raise ValueError(f"out={path} exists already. Choose another name.") from error
+        raise ValueError(
+            f"out={path} exists already. Choose another name, or finish it by continue=true."
+        ) from error
+    except Stopped as stopped:
+        stopped.lines += [
+            f"kept     what is finished, in {path}",
+            f"next     {call_again('transcribe', 'continue=true')}",
+        ]
+        raise
+    finally:
+        if path.is_file() and not path.stat().st_size:
+            path.unlink()  # nothing was transcribed
 
 
 def _with_bar(recordings: list[Any]) -> Iterable[Any]:

@@ -1,0 +1,202 @@
+"""Continuing: the checkpoint that a run goes on from, and what both must agree in."""
+
+from collections.abc import Mapping, Sequence
+from inspect import Parameter
+from pathlib import Path
+from typing import Any
+
+from lightning import Trainer
+from torch import nn
+from torch.optim import Optimizer
+
+from linear_transformers.callbacks import StopEarly
+from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
+from linear_transformers.runs.checkpoint import Found, check_finite, newest_whole, read_checkpoint
+from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, shown
+from linear_transformers.tasks.base import Task
+from linear_transformers.tracking.record import rows_of
+
+
+def checkpoint_to_resume(resume: str | None, run_id: str | None, runs: Path) -> Found | None:
+    """Return the checkpoint to continue from; None is a run from the beginning.
+
+    Args:
+        resume: A run, a checkpoint, or `auto`: the newest of run `run_id` that is whole.
+        run_id: The name of the run.
+        runs: The folder of all runs.
+
+    Raises:
+        ValueError: It is damaged, or not there.
+    """
+    if resume is None:
+        return None
+    if resume == AUTO:
+        assert run_id is not None  # check_places asked for one
+        return newest_whole(Run(runs / run_id))
+    path = find_checkpoint(resume, runs, latest=True)
+    return Found(path, read_checkpoint(path), [])
+
+
+def as_saved(config: dict[str, Any], typed: Sequence[str], runs: Path) -> dict[str, Any]:
+    """Return the configuration to test a checkpoint with: its own model, task and data, but for
+    what was typed.
+
+    Args:
+        config: The composed configuration, which resumes something and does not train.
+        typed: The words of the command line.
+        runs: The folder of all runs.
+
+    Raises:
+        ValueError: There is no such checkpoint.
+    """
+    keys = [word.lstrip("+").partition("=")[0] for word in typed]
+    if "experiment" in keys:
+        return config
+    saved = read_checkpoint(tested_checkpoint(config["resume"], config["run_id"], runs))["config"]
+    found = dict(config)
+    for part in ("model", "task", "data"):
+        if part in keys or any(key.startswith(f"{part}/") for key in keys):
+            continue
+        found[part] = saved[part]
+        for key in keys:
+            if key.startswith(f"{part}."):
+                found[part] = _replaced(found[part], config[part], key.split(".")[1:])
+    return found
+
+
+def tested_checkpoint(resume: str, run_id: str | None, runs: Path) -> Path:
+    """Return the checkpoint that a test without training is of.
+
+    Raises:
+        ValueError: There is none.
+    """
+    return find_checkpoint(str(run_id) if resume == AUTO else resume, runs)
+
+
+def check_agreement(
+    found: Found,
+    *,
+    shape: Any,
+    choices: Mapping[str, Choice[Any]],
+    task: Task,
+    optimizer: str | None,
+) -> None:
+    """Refuse to continue a checkpoint of other data, of another model, or silently of another
+    optimizer.
+
+    Args:
+        found: The checkpoint.
+        shape: The shape of the data.
+        choices: The run's model and task; and its optimizer and scheduler, if it is to train.
+        task: The task.
+        optimizer: What to do with the optimizer's state: `keep`, `new`, or None, which asks for
+            the same optimizer and schedule.
+
+    Raises:
+        ValueError: They differ.
+    """
+    path, saved = found.path, found.checkpoint
+    if saved["shape"] != (shape := vars(shape)):
+        raise ValueError(
+            f"The checkpoint {path} was made for data of {saved['shape']}, these are {shape}. "
+            "Give it the same data, or start from its weights alone: init_from."
+        )
+    for part, kind in (("model", nn.Module), ("task", Task)):
+        # Checked like a new one, so that options it did not know have their defaults.
+        before = checked_choice(saved["config"].get(part), part, kind)
+        if difference := _difference(before, choices[part], part):
+            raise ValueError(f"The checkpoint {path} was made with {difference}. Give it the same.")
+    shapes = {name: value.shape for name, value in saved["state_dict"].items()}
+    if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
+        raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
+    for part, kind in (("optimizer", Optimizer), ("scheduler", Any)):
+        if part not in choices:
+            continue
+        before = checked_choice(saved["config"].get(part), part, kind)
+        difference = _difference(before, choices[part], part)
+        if difference and optimizer is None:
+            raise ValueError(
+                f"The checkpoint {path} was made with {difference}. Give it the same, or say what "
+                "the change is to do: resume_optimizer=keep goes on with its moments, "
+                "resume_optimizer=new without."
+            )
+        if optimizer == "keep" and kind is Optimizer and before.target != choices[part].target:
+            raise ValueError(
+                f"resume_optimizer=keep was asked for, but {path} holds the moments of "
+                f"{before.name}. Use resume_optimizer=new."
+            )
+
+
+def initialise(task: Task, path: Path) -> str:
+    """Give a model the weights of a checkpoint, wherever a tensor has the same name and shape.
+
+    Returns:
+        A line on what was taken.
+
+    Raises:
+        ValueError: Nothing fits.
+    """
+    saved = read_checkpoint(path)["state_dict"]
+    check_finite(saved, path)
+    theirs = {name.removeprefix("model."): value for name, value in saved.items()}
+    ours = task.model.state_dict()
+    fits = {n: x for n, x in theirs.items() if n in ours and x.shape == ours[n].shape}
+    if not fits:
+        raise ValueError(f"init_from={path}: none of its weights fit this model.")
+    task.model.load_state_dict({**ours, **fits})
+    new = [name for name in ours if name not in fits]
+    rest = f"; new: {', '.join(new[:4])}{', ...' if len(new) > 4 else ''}" if new else ""
+    return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"
+
+
+def is_finished(run: Run, found: Found, trainer: Trainer, task: Task, *, test: bool) -> bool:
+    """Return whether nothing is left to do for a run: it is trained, and tested if it is to be."""
+    progress = found.checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    step = found.checkpoint["global_step"]
+    trained = progress >= _limit(trainer.max_epochs) or step >= _limit(trainer.max_steps)
+    for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
+        if isinstance(callback, StopEarly):
+            state = found.checkpoint["callbacks"].get(callback.state_key, {})
+            trained = trained or state.get("wait_count", 0) >= callback.patience
+    figure = f"test/{task.figure.name}"
+    tested = any(figure in row and row["step"] >= step for row in rows_of(run.metrics))
+    return trained and (tested or not test)
+
+
+def _limit(number: int | None) -> float:
+    return float("inf") if number in (None, -1) else number
+
+
+def _difference(before: Choice[Any], now: Choice[Any], part: str) -> str | None:
+    """Return the first option in which two choices differ, if one does."""
+    theirs, ours = (_flat(_complete(c.without_free_options()), part) for c in (before, now))
+    for name in sorted(theirs.keys() | ours.keys()):
+        if theirs.get(name) != ours.get(name):
+            return f"{name}={theirs.get(name)}, this run has {name}={ours.get(name)}"
+    return None
+
+
+def _complete(choice: Choice[Any]) -> dict[str, Any]:
+    """Return a choice as plain data, with the defaults of torch's classes, which no record has."""
+    declared = {
+        name: option.default
+        for name, option in options_of(choice.target).items()
+        if not option.recorded and option.default is not Parameter.empty
+    }
+    return plain({**declared, **choice.plain()})
+
+
+def _flat(node: Any, path: str) -> dict[str, Any]:
+    """Return nested keys as dotted ones."""
+    if not isinstance(node, dict):
+        return {path: node}
+    return {k: v for key in node for k, v in _flat(node[key], f"{path}.{key}").items()}
+
+
+def _replaced(node: Any, by: Any, keys: Sequence[str]) -> Any:
+    """Return a nested node with the value at some keys replaced by that of another node."""
+    if not keys:
+        return by
+    here, *below = keys
+    inner = node.get(here, {}) if isinstance(node, dict) else {}
+    return {**node, here: _replaced(inner, by[here], below)}

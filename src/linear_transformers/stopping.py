@@ -1,0 +1,116 @@
+"""Signals that stop a program: raised at once, or noted until a place where nothing is lost.
+
+Ctrl-C, SIGTERM, and the warnings of schedulers, SIGUSR1 and SIGUSR2, all mean the same: end soon,
+and lose nothing.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from signal import Signals
+
+SIGNALS = [
+    Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
+]
+ELSEWHERE = Signals.SIGTERM  # stands for a signal that came to another process of the run
+SAME_KEYPRESS = 0.5  # seconds: the terminal and `uv run` may both deliver one Ctrl-C
+
+
+class Stopped(BaseException):
+    """A signal stopped the program. No `Exception`, so that nothing takes it for a failure.
+
+    Attributes:
+        signal: The signal.
+        lines: What to tell the user: what was kept, and the command that goes on.
+    """
+
+    def __init__(self, number: Signals):
+        super().__init__(f"by {'Ctrl-C' if number == Signals.SIGINT else number.name}")
+        self.signal = number
+        self.lines: list[str] = []
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code that shells give to a process that died of this signal."""
+        return 128 + self.signal
+
+
+@dataclass
+class _State:
+    """The signal that came, and when; and whether it has to wait."""
+
+    noted: Signals | None = None
+    since: float = 0.0
+    deferring: bool = False
+
+
+_state = _State()
+
+
+@contextmanager
+def catching() -> Iterator[None]:
+    """Raise `Stopped` in the main thread when one of the signals comes, for as long as this lasts.
+
+    What comes after the first is ignored, but a second Ctrl-C ends the process at once.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may set handlers
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    _state.noted, _state.deferring = None, False
+    for number, handler in before.items():
+        if handler != signal.SIG_IGN:  # a shell ignores Ctrl-C for what runs in the background
+            signal.signal(number, _on_signal)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        _state.noted = None
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Note signals instead of raising; whoever finds one by `noted` or `check` ends the body.
+
+    Raises:
+        Stopped: A signal came, and the body has ended by itself.
+    """
+    _state.deferring = True
+    try:
+        yield
+    finally:
+        _state.deferring = False
+    check()
+
+
+def noted() -> Signals | None:
+    """Return the signal that came, if one did."""
+    return _state.noted
+
+
+def check() -> None:
+    """Stop here if a signal came.
+
+    Raises:
+        Stopped: One did.
+    """
+    if _state.noted is not None:
+        raise Stopped(_state.noted)
+
+
+def _on_signal(number: int, frame: object) -> None:
+    now = time.monotonic()
+    if _state.noted is None:
+        _state.noted, _state.since = Signals(number), now
+        if not _state.deferring:
+            raise Stopped(_state.noted)
+        # print may be what was interrupted.
+        os.write(2, b"stopping at the end of the batch; Ctrl-C now ends at once\n")
+    elif number == Signals.SIGINT and now - _state.since > SAME_KEYPRESS:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

@@ -1,0 +1,49 @@
+"""A callback that sends this very process a signal, at a place that can be repeated."""
+
+import os
+import signal
+from typing import Any
+
+from lightning import Callback, LightningModule, Trainer
+
+
+class SignalAt(Callback):
+    """Sends a signal when a hook is called for the n-th time.
+
+    Args:
+        hook: The name of the hook.
+        n: The number of the call, from 1.
+        name: The name of the signal.
+    """
+
+    def __init__(self, *, hook: str, n: int = 1, name: str = "SIGTERM"):
+        self.hook = hook
+        self.left = n
+        self.number = signal.Signals[name]
+
+    def _at(self, hook: str) -> None:
+        if hook == self.hook:
+            self.left -= 1
+            if self.left == 0:
+                os.kill(os.getpid(), self.number)
+
+    def on_sanity_check_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._at("sanity_check_start")
+
+    def on_train_batch_end(self, *given: Any) -> None:
+        self._at("train_batch_end")
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._at("validation_start")
+
+    def on_validation_batch_start(self, *given: Any) -> None:
+        self._at("validation_batch_start")
+
+    def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._at("validation_epoch_end")
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._at("train_epoch_end")
+
+    def on_test_batch_start(self, *given: Any) -> None:
+        self._at("test_batch_start")

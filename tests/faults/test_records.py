@@ -1,0 +1,255 @@
+"""Our own files, damaged; numbers that are none; names that are taken; secrets."""
+
+import json
+import os
+import shlex
+
+import numpy as np
+import pytest
+import torch
+
+from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.tracking.record import rows_of
+from tests.programs import QUICK, complaint, figures, run
+
+FAST = (*QUICK, "test=false", "~callbacks.samples")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A run of one step."""
+    runs = tmp_path_factory.mktemp("runs")
+    run("train", *QUICK, f"paths.runs={runs}", "run_id=made", "test=false")
+    return runs / "made"
+
+
+@pytest.fixture
+def again(tmp_path):
+    """A run of one step, for tests that damage it."""
+    run("train", *FAST, f"paths.runs={tmp_path}", "run_id=a")
+    return tmp_path / "a"
+
+
+def resumed(folder, *words: str) -> str:
+    places = (f"paths.runs={folder.parent}", f"run_id={folder.name}")
+    return run("train", *FAST, "trainer.max_epochs=2", *places, *words)
+
+
+def halve(path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def test_a_damaged_last_checkpoint_is_passed_over(again):
+    halve(again / "checkpoints/last.ckpt")
+    printed = resumed(again, "resume=auto")
+    assert "last.ckpt is not a checkpoint, or only a part of one" in printed
+    assert "best.ckpt, step 1" in printed
+    assert read_checkpoint(again / "checkpoints/last.ckpt")["global_step"] == 2
+
+
+def test_a_damaged_checkpoint_that_was_named_is_refused_with_the_whole_ones(again):
+    halve(again / "checkpoints/last.ckpt")
+    options = (*FAST, "trainer.max_epochs=2", f"paths.runs={again.parent}", "resume=a")
+    message = complaint("train", *options)
+    assert "last.ckpt is not a checkpoint" in message
+    assert "best.ckpt" in message.partition("Whole beside it")[2]
+    message = complaint(
+        "sample", f"paths.runs={again.parent}", f"ckpt={again}/checkpoints/last.ckpt"
+    )
+    assert "Whole beside it" in message
+
+
+def test_a_run_of_damaged_checkpoints_alone_is_not_silently_begun_anew(again):
+    for path in (again / "checkpoints").iterdir():
+        os.truncate(path, 0)
+    options = (*FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto")
+    message = complaint("train", *options)
+    assert "No checkpoint of" in message
+    assert "Remove them" in message
+
+
+def test_a_finished_run_says_so(again):
+    options = (*FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto")
+    before = sorted(path.name for path in again.iterdir())
+    assert "finished" in run("train", *options)
+    assert sorted(path.name for path in again.iterdir()) == before
+
+
+def test_a_torn_record_is_mended(again):
+    with (again / "metrics.jsonl").open("a") as file:
+        file.write('{"time": 1')
+    assert "the torn last line of metrics.jsonl was removed" in resumed(again, "resume=auto")
+    lines = (again / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == rows_of(again / "metrics.jsonl")
+
+
+def test_damaged_ids_of_trackers_are_named_before_training(again):
+    (again / "trackers.json").write_text("")
+    options = (f"paths.runs={again.parent}", "run_id=a", "resume=auto", "trainer.max_epochs=2")
+    message = complaint("train", *FAST, "logger=wandb", *options)
+    assert "trackers.json is damaged. Remove it" in message
+
+
+def test_a_cut_record_of_samples_is_named(made, tmp_path):
+    words = (f"ckpt={made}", "images=2", f"out={tmp_path}/out")
+    run("sample", *words)
+    halve(tmp_path / "out/samples.json")
+    for more in ("continue=true", "overwrite=true"):
+        assert "samples.json is damaged" in complaint("sample", *words, more)
+
+
+def test_a_damaged_picture_is_drawn_again(made, tmp_path):
+    words = (f"ckpt={made}", "images=3", f"out={tmp_path}/out")
+    run("sample", *words)
+    pictures = sorted((tmp_path / "out").glob("0*.png"))
+    before = [path.read_bytes() for path in pictures]
+    os.truncate(pictures[0], 0)
+    halve(pictures[2])
+    assert "2 damaged images are drawn again" in run("sample", *words, "continue=true")
+    assert [path.read_bytes() for path in pictures] == before
+
+
+@pytest.mark.parametrize("damage", ["flip", "claim"])
+def test_a_damaged_file_of_images_is_named(tmp_path, damage):
+    path = tmp_path / "a.npz"
+    images = np.random.default_rng(0).integers(0, 9, (50, 8, 8), np.uint8)
+    np.savez_compressed(path, x_train=images, x_test=images)
+    data = bytearray(path.read_bytes())
+    if damage == "flip":
+        data[len(data) // 3] ^= 16
+        path.write_bytes(data)
+    else:  # 10^12 images of nothing
+        header = np.lib.format.header_data_from_array_1_0(images) | {"shape": (10**12, 8, 8)}
+        with (tmp_path / "x.npy").open("wb") as file:
+            np.lib.format.write_array_header_1_0(file, header)
+        import zipfile
+
+        with zipfile.ZipFile(path, "w") as archive:
+            for name in ("x_train", "x_test"):
+                archive.write(tmp_path / "x.npy", f"{name}.npy")
+    message = complaint("train", *QUICK, "data=arrays", f"data.path={path}", "data.val_size=5")
+    assert "a.npz cannot be read as an .npz file" in message
+
+
+@pytest.mark.parametrize("words", [(), ("trainer.gradient_clip_val=null",)])
+def test_numbers_that_are_none_reach_no_checkpoint(again, words):
+    good = (again / "checkpoints/last.ckpt").read_bytes()
+    options = (
+        *FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto", "trainer.max_epochs=9",
+        "resume_optimizer=keep", "scheduler=constant", "optimizer.lr=1e30", *words,
+    )  # fmt: skip
+    message = complaint("train", *options)
+    assert "is not finite at step" in message
+    assert "gradient norm" in message
+    assert f"Last good checkpoint: {again}/checkpoints/last.ckpt" in message
+    for path in (again / "checkpoints").glob("*.ckpt"):
+        assert all(x.isfinite().all() for x in read_checkpoint(path)["state_dict"].values())
+    assert len(good)
+
+
+def test_a_signal_writes_no_nan_over_a_good_checkpoint(again, tmp_path):
+    options = (
+        *FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto", "trainer.max_epochs=9",
+        "resume_optimizer=new", "scheduler=constant", "optimizer.lr=1e30",
+        "trainer.limit_train_batches=9", "trainer.log_every_n_steps=1000", "allow=[tests]",
+        "+callbacks.at._target_=tests.faults.places.SignalAt", "+callbacks.at.hook=train_batch_end",
+        "+callbacks.at.n=4",
+    )  # fmt: skip
+    before = (again / "checkpoints/last.ckpt").read_bytes()
+    assert "is not finite" in complaint("train", *options)
+    assert (again / "checkpoints/last.ckpt").read_bytes() == before
+
+
+def test_weights_that_are_not_finite_are_not_sampled_from(made, tmp_path):
+    checkpoint = torch.load(made / "checkpoints/best.ckpt", weights_only=True)
+    checkpoint["state_dict"]["model.head.weight"][0, 0] = torch.nan
+    torch.save(checkpoint, tmp_path / "nan.ckpt")
+    message = complaint("sample", f"ckpt={tmp_path}/nan.ckpt", f"out={tmp_path}/out")
+    assert "not finite numbers, in model.head.weight"[:24] in message
+
+
+def test_environment_variables_are_used_and_not_written(tmp_path, monkeypatch):
+    monkeypatch.setenv("SECRET", "hunter2")
+    monkeypatch.setenv("PLACE", str(tmp_path / "runs"))
+    run(
+        "train", *FAST, "paths.runs=${oc.env:PLACE}", "run_id=a", "tags=['x-${oc.env:SECRET}']",
+        "logger=tensorboard",
+    )  # fmt: skip
+    written = [path for path in (tmp_path / "runs").rglob("*") if path.is_file()]
+    assert (tmp_path / "runs/a/config.yaml").is_file()
+    assert not [path for path in written if b"hunter2" in path.read_bytes()]
+    assert "x-<oc.env:SECRET>" in (tmp_path / "runs/a/config.yaml").read_text()
+    run("sample", f"ckpt={tmp_path}/runs/a", "images=1")
+
+
+def test_a_run_is_found_by_its_name_before_a_folder_of_that_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    words = (*FAST, f"paths.runs={tmp_path}/runs", "run_id=results")
+    run("train", *words)
+    run("train", *words, "resume=results", "trainer.max_epochs=2")
+    run("sample", f"paths.runs={tmp_path}/runs", "ckpt=results", "images=1")
+
+
+@pytest.mark.parametrize("folder", ["plain", "with space", "it's"])
+def test_the_next_command_works_when_pasted(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    printed = run("train", *QUICK, override("paths.runs", tmp_path / folder), "run_id=a")
+    (line,) = [line for line in printed.splitlines() if line.startswith("next")]
+    _, uv, verb, program, *words = shlex.split(line)
+    assert (uv, verb, os.path.basename(program)) == ("uv", "run", "sample.py")  # noqa: PTH119
+    run("sample", *words, "images=1")
+
+
+def test_another_rate_is_refused_or_taken_on_purpose(again):
+    options = ("resume=auto", "optimizer.lr=1e-5", "scheduler=constant")
+    base = (*FAST, f"paths.runs={again.parent}", "run_id=a", "trainer.max_epochs=2")
+    message = complaint("train", *base, *options)
+    assert "optimizer.lr=0.003, this run has optimizer.lr=1e-05" in message
+    assert "resume_optimizer=keep" in message
+    run("train", *base, *options, "resume_optimizer=keep", "optimizer.betas=[0.8,0.9]")
+    (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
+    group = state["param_groups"][0]
+    assert (group["lr"], list(group["betas"])) == (1e-5, [0.8, 0.9])
+    assert {float(s["step"]) for s in state["state"].values()} == {2.0}
+    new = (*base, "resume=auto", "trainer.max_epochs=3", "resume_optimizer=new", "optimizer=adamw")
+    run("train", *new)
+    (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
+    assert {float(s["step"]) for s in state["state"].values()} == {1.0}
+    assert len(figures(again, "lr-AdamW")) == 1
+
+
+def test_a_schedule_goes_on_from_the_runs_step(again):
+    run(
+        "train", *FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto",
+        "trainer.max_epochs=4", "resume_optimizer=keep", "scheduler=step_down", "scheduler.at=3",
+        "optimizer.lr=1e-2",
+    )  # fmt: skip
+    assert figures(again, "lr-RAdam")[1:] == pytest.approx([1e-2, 1e-2, 1e-3])
+
+
+def test_weights_are_taken_where_they_fit(made, tmp_path):
+    words = (*FAST, f"paths.runs={tmp_path}", f"init_from={made}", "optimizer.lr=1e-12")
+    printed = run("train", *words, "run_id=same")
+    assert "weights" in printed
+    ours = read_checkpoint(tmp_path / "same/checkpoints/last.ckpt")["state_dict"]
+    theirs = read_checkpoint(made / "checkpoints/best.ckpt")["state_dict"]
+    assert all(torch.allclose(ours[name], theirs[name], atol=1e-6) for name in theirs)
+    printed = run("train", *words, "run_id=head", "task/distribution=categorical")
+    assert "new: head.weight, head.bias" in printed
+    other = ("model.model_dim=32", "task/distribution=categorical")
+    message = complaint("train", *words, "run_id=none", *other)
+    assert "none of its weights fit" in message
+
+
+def test_a_checkpoint_knows_what_it_is_tested_on(tmp_path):
+    images = np.random.default_rng(0).integers(0, 9, (60, 6, 6), np.uint8)
+    np.savez(tmp_path / "a.npz", x_train=images, x_test=images[:20])
+    data = ("data=arrays", f"data.path={tmp_path}/a.npz", "data.val_size=5", "data.num_levels=9")
+    base = (f"paths.runs={tmp_path}", "logger=none", "trainer=cpu", "debug=step")
+    run("train", *QUICK, *data, f"paths.runs={tmp_path}", "run_id=a")
+    run("train", *base, "train=false", "resume=a", "run_id=b")
+    (one,), (two,) = (figures(tmp_path / name, "test/bits_per_dim") for name in "ab")
+    assert one == two
+    gone = ("train=false", "resume=a", "data.path=gone.npz")
+    assert "data.path=gone.npz" in complaint("train", *base, *gone)
