@@ -14,10 +14,11 @@ class SignalAt(Callback):
         hook: The name of the hook.
         n: The number of the call, from 1.
         name: The name of the signal.
+        rank: The number of the process that gets it.
     """
 
-    def __init__(self, *, hook: str, n: int = 1, name: str = "SIGTERM"):
-        self.hook = hook
+    def __init__(self, *, hook: str, n: int = 1, name: str = "SIGTERM", rank: int = 0):
+        self.hook = hook if rank == int(os.environ.get("LOCAL_RANK", "0")) else ""
         self.left = n
         self.number = signal.Signals[name]
 
@@ -47,3 +48,20 @@ class SignalAt(Callback):
 
     def on_test_batch_start(self, *given: Any) -> None:
         self._at("test_batch_start")
+
+
+class FailAt(Callback):
+    """Fails on one device, as one that lacks memory does.
+
+    Args:
+        step: The step.
+        rank: The number of the device.
+    """
+
+    def __init__(self, *, step: int, rank: int):
+        self.step = step
+        self.rank = rank
+
+    def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+        if trainer.global_step == self.step and trainer.global_rank == self.rank:
+            raise ValueError(f"told to fail on device {self.rank}")

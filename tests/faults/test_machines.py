@@ -1,0 +1,229 @@
+"""Schedulers, full disks and several processes: real ones, as far as a test machine has them."""
+
+import json
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+from linear_transformers.runs.checkpoint import read_checkpoint
+from tests.conftest import PROJECT
+from tests.faults.test_stopping import EPOCHS, signal_at
+from tests.programs import QUICK, complaint, run
+
+RANKS = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
+DEAF = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+
+
+def start(program: str, *arguments: str, **options) -> subprocess.Popen:
+    """Start a program as from a shell; its output comes by `communicate`."""
+    return subprocess.Popen(
+        [sys.executable, PROJECT / f"{program}.py", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **DEAF, **options,
+    )  # fmt: skip
+
+
+def script(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A job of Slurm, as srun starts one; its `scontrol` writes down what it is told."""
+    script(tmp_path / "bin", "scontrol", f'echo "$@" >> {tmp_path}/told')
+    script(tmp_path / "bin", "srun", "exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    for name, value in {
+        "JOB_ID": 77, "NTASKS": 1, "JOB_NAME": "train", "PROCID": 0, "LOCALID": 0, "NODEID": 0,
+    }.items():  # fmt: skip
+        monkeypatch.setenv(f"SLURM_{name}", str(value))
+    return lambda: (tmp_path / "told").read_text() if (tmp_path / "told").exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("name", "resume", "told"),
+    [
+        ("SIGUSR1", ("resume=auto",), "requeue 77\n"),
+        ("SIGUSR2", ("resume=auto",), "requeue 77\n"),
+        ("SIGTERM", ("resume=auto",), ""),  # its user cancelled it
+        ("SIGUSR1", (), ""),  # it would begin anew
+    ],
+)
+def test_a_job_of_slurm_is_requeued_once_and_ends(tmp_path, slurm, capsys, name, resume, told):
+    words = (*EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", *resume)
+    with pytest.raises(SystemExit) as end:
+        run("train", *words, *signal_at("train_batch_end", 2, name))
+    assert end.value.code == 128 + signal.Signals[name]
+    assert slurm() == told
+    said = capsys.readouterr().err
+    assert ("is in the queue again" in said) == bool(told)
+    assert ("would start anew" in said) == (not resume)
+    assert read_checkpoint(tmp_path / "runs/a/checkpoints/last.ckpt")["global_step"] == 2
+    assert not list(tmp_path.rglob("hpc_ckpt*"))
+
+
+def test_a_scheduler_that_refuses_is_quoted(tmp_path, slurm, capsys):
+    script(tmp_path / "bin", "scontrol", "echo 'Job is not requeueable' >&2; exit 1")
+    words = (*EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", "resume=auto")
+    with pytest.raises(SystemExit):
+        run("train", *words, *signal_at("train_batch_end", 2, "SIGUSR1"))
+    assert "could not be requeued: Job is not requeueable" in capsys.readouterr().err
+
+
+def test_a_login_node_of_a_cluster_warns_of_nothing(tmp_path, monkeypatch, capsys):
+    script(tmp_path / "bin", "srun", "exit 1")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    run("train", *QUICK, f"paths.runs={tmp_path}/runs", "test=false")
+    assert "srun" not in capsys.readouterr().err
+
+
+@contextmanager
+def files_no_larger_than(size: int):
+    """Let writes fail that make a file larger, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_keeps_the_last_checkpoint_and_names_the_room(tmp_path):
+    words = (*QUICK, f"paths.runs={tmp_path}", "run_id=a", "resume=auto", "test=false")
+    run("train", *words)
+    path = tmp_path / "a/checkpoints/last.ckpt"
+    before = path.read_bytes()
+    with files_no_larger_than(len(before) // 2):
+        message = complaint("train", *words, "trainer.max_epochs=2", "~callbacks.samples")
+    assert "could not be written" in message
+    assert "are free there" in message
+    assert path.read_bytes() == before
+    assert not list(tmp_path.rglob("*.part"))
+    run("train", *words, "trainer.max_epochs=2")
+    assert read_checkpoint(path)["global_step"] == 2
+
+
+def test_a_full_disk_while_sampling_is_one_line(tmp_path):
+    run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "test=false")
+    with files_no_larger_than(4000):
+        message = complaint("sample", f"ckpt={tmp_path}/a", "images=3", f"out={tmp_path}/out")
+    assert f"{tmp_path}/out" in message
+    assert "are free there" in message
+    assert not list(tmp_path.rglob("*.part"))
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path):
+    process = start(
+        "train", *EPOCHS, "trainer.max_epochs=100000", "trainer.check_val_every_n_epoch=50000",
+        "callbacks.progress.every_seconds=0.1", f"paths.runs={tmp_path}", "run_id=a",
+    )  # fmt: skip
+    assert process.stdout is not None
+    next(line for line in process.stdout if line.startswith("epoch"))
+    process.send_signal(signal.SIGSTOP)  # so that the first one finds no end of a batch
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    words = (*EPOCHS, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+    process = start("train", *words, "trainer.max_epochs=100000")
+    assert process.stdout is not None
+    lines = (line for line in process.stdout if line.startswith("epoch"))
+    for _ in range(3):
+        next(lines)
+    process.kill()
+    process.communicate()
+    (tmp_path / "a/checkpoints/.last.ckpt-999999@elsewhere.part").touch()
+    step = read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["global_step"]
+    printed = run("train", *words, f"trainer.max_epochs={step // 4 + 1}")
+    assert f"last.ckpt, step {step}" in printed
+    assert read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["global_step"] == step + 4
+
+
+def test_a_stopped_job_of_sampling_goes_on_by_the_command_that_it_prints(tmp_path):
+    run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "test=false")
+    process = start(
+        "sample", f"ckpt={tmp_path}/a", "mode=generate", "n=5000", "batch=2", "stepper=recurrent",
+        f"out={tmp_path}/the out",
+    )  # fmt: skip
+    while len(list(tmp_path.glob("the out/0*.png"))) < 4:
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.terminate()
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "of 5000 images" in said
+    (line,) = [line for line in said.splitlines() if line.startswith("next")]
+    words = shlex.split(line)[4:]
+    assert "continue=true" in words
+    record = json.loads((tmp_path / "the out/samples.json").read_text())
+    assert 4 <= len(record["images"]) < 5000
+    message = complaint("sample", *[word for word in words if word != "n=5000"], "n=3")
+    assert "has n=5000, this one n=3" in message
+
+
+def bits(path: Path) -> dict[str, torch.Tensor]:
+    return read_checkpoint(path / "checkpoints/last.ckpt")["state_dict"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("trainer.accumulate_grad_batches=2", "data.batch_size=8"),
+        (
+            "data=espeak", "data.num_train=24", "data.num_val=4", "data.num_test=4",
+            "data.batch_frames=900", "model.num_layers=1", "scheduler=constant",
+        ),
+    ],
+    ids=["images", "speech"],
+)  # fmt: skip
+def test_two_processes_stop_at_one_batch_and_go_on_to_the_same_bits(tmp_path, options):
+    """Only the second one is told; both save and end."""
+    epochs = [word for word in EPOCHS if "batch_size" not in word]
+    words = (*epochs, *RANKS, *options, "trainer.max_epochs=2", "~callbacks.samples")
+    words = (*words, f"paths.runs={tmp_path}", f"paths.data={tmp_path}/data")
+    process = start("train", *words, "run_id=whole")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    path = {"PYTHONPATH": str(PROJECT)}
+    process = start(
+        "train", *words, "run_id=part", *signal_at("train_batch_end", 3),
+        "++callbacks.at.rank=1", env={**os.environ, **path},
+    )  # fmt: skip
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 143, said
+    assert "resume=auto" in said
+    stopped = read_checkpoint(tmp_path / "part/checkpoints/last.ckpt")["global_step"]
+    whole = read_checkpoint(tmp_path / "whole/checkpoints/last.ckpt")["global_step"]
+    assert 0 < stopped < whole
+    process = start("train", *words, "run_id=part", "resume=auto")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 0, said
+    expected = bits(tmp_path / "whole")
+    assert all(torch.equal(value, expected[n]) for n, value in bits(tmp_path / "part").items())
+
+
+def test_one_process_that_fails_ends_the_others(tmp_path):
+    """Within a minute, with its message."""
+    begin = time.monotonic()
+    process = start(
+        "train", *EPOCHS, *RANKS, f"paths.runs={tmp_path}", "run_id=a", "allow=[tests]",
+        "+callbacks.at._target_=tests.faults.places.FailAt", "+callbacks.at.step=2",
+        "+callbacks.at.rank=1", env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )  # fmt: skip
+    _, said = process.communicate(timeout=120)
+    assert time.monotonic() - begin < 60
+    assert process.returncode not in (0, None)
+    assert "told to fail on device 1" in said
