@@ -82,5 +82,5 @@ def test_the_scale_multiplies_the_dot_product(form):
 
 @pytest.mark.parametrize("model", ["linear", "softmax"])
 def test_a_scale_that_is_not_positive_is_refused(model, raises_one_line):
-    with raises_one_line("scale=-1.0", "above 0"):
+    with raises_one_line("scale=-1", "above 0"):
         build((f"model={model}", "model.attention.scale=-1"))

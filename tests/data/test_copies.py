@@ -44,5 +44,5 @@ def test_splits_differ_and_are_always_the_same():
     ],
 )
 def test_numbers_that_make_no_task_are_refused(options, words, raises_one_line):
-    with raises_one_line(words, "may be"):
+    with raises_one_line(words, "must be"):
         Copies(2, **options)

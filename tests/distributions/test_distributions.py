@@ -119,7 +119,7 @@ def test_a_temperature_not_above_zero_is_refused(distribution, temperature, rais
 
 
 def test_a_mixture_of_nothing_is_refused(raises_one_line):
-    with raises_one_line("0 logistics"):
+    with raises_one_line("num_components=0", "at least 1"):
         LogisticMixture(17, num_components=0)
 
 

@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -26,10 +27,9 @@ class AdditiveAttention(CachedAttention):
         ValueError: `block_size` is below 1.
     """
 
-    def __init__(self, num_heads: int, head_dim: int, *, block_size: int = 64):
+    @ranged
+    def __init__(self, num_heads: int, head_dim: int, *, block_size: Size = 64):
         super().__init__(num_heads, head_dim)
-        if block_size < 1:
-            raise ValueError(f"block_size={block_size} was asked for; it must be at least 1.")
         self.weight = nn.Parameter(torch.randn(num_heads, head_dim) * head_dim**-0.5)
         self.block_size = block_size
 

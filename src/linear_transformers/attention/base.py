@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
+from linear_transformers.config.ranges import Size, ranged
 
 State = TypeVar("State")
 Memory = TypeVar("Memory")
@@ -42,7 +43,8 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
     shares_keys: ClassVar[bool] = False
     free_options: ClassVar[frozenset[str]] = frozenset({"kernel", "chunk_size", "block_size"})
 
-    def __init__(self, num_heads: int, head_dim: int):
+    @ranged
+    def __init__(self, num_heads: Size, head_dim: Size):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = head_dim

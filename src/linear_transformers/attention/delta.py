@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linear_transformers.attention.fast_weights import FastWeightAttention, KeyGate
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops.delta import delta, delta_step
 
 
@@ -23,7 +24,8 @@ class DeltaAttention(FastWeightAttention):
     over_sequence = delta
     over_position = delta_step
 
-    def __init__(self, num_heads: int, head_dim: int, *, chunk_size: int = 64):
+    @ranged
+    def __init__(self, num_heads: int, head_dim: int, *, chunk_size: Size = 64):
         super().__init__(num_heads, head_dim)
         self.strength = KeyGate(num_heads, head_dim, 1, bias=0.0)
         self.chunk_size = chunk_size

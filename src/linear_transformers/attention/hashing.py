@@ -32,12 +32,10 @@ class HashPlanes(nn.Module):
 
     def __init__(self, num_heads: int, head_dim: int, num_rounds: int, num_buckets: int):
         super().__init__()
-        if num_rounds < 1:
-            raise ValueError(f"num_rounds={num_rounds} was asked for; it must be at least 1.")
-        if num_buckets < 2 or num_buckets % 2:
+        if num_buckets % 2:
             raise ValueError(
-                f"num_buckets={num_buckets} was asked for; it must be even and at least 2: each "
-                "direction of a rotation and its opposite is one."
+                f"num_buckets={num_buckets} was asked for; it must be even: each direction of a "
+                "rotation and its opposite is one."
             )
         self.num_buckets = num_buckets
         shape = (num_heads, num_rounds, head_dim, num_buckets // 2)

@@ -12,6 +12,7 @@ from linear_transformers.attention.base import (
     CrossAttention,
     check_equal_lengths,
 )
+from linear_transformers.config.ranges import NotNegative, Positive, ranged
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.precision import mapped, widened
@@ -45,21 +46,18 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
 
     constant_state: ClassVar[bool] = True
 
+    @ranged
     def __init__(
         self,
         num_heads: int,
         head_dim: int,
         *,
         feature_map: FeatureMapFactory,
-        eps: float = 1e-6,
-        scale: float = 1.0,
+        eps: NotNegative = 1e-6,
+        scale: Positive = 1.0,
         kernel: str = "auto",
     ):
         super().__init__(num_heads, head_dim)
-        if scale <= 0:
-            raise ValueError(f"scale={scale} was asked for; it must be above 0 (the paper: 1.0).")
-        if eps < 0:
-            raise ValueError(f"eps={eps} was asked for; it must not be negative.")
         choices = ["auto", *kernels.KERNELS]
         if kernel not in choices:
             raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")

@@ -7,6 +7,7 @@ import torch
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CausalAttention, check_equal_lengths
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import lsh
 from linear_transformers.ops.lsh import LshState
 
@@ -32,18 +33,17 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
 
     constant_state: ClassVar[bool] = True
 
+    @ranged
     def __init__(
         self,
         num_heads: int,
         head_dim: int,
         *,
-        num_rounds: int = 4,
-        num_buckets: int = 16,
-        window: int = 32,
+        num_rounds: Size = 4,
+        num_buckets: Size = 16,
+        window: Size = 32,
     ):
         super().__init__(num_heads, head_dim)
-        if window < 1:
-            raise ValueError(f"window={window} was asked for; it must be at least 1.")
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
         self.window = self.chunk = window
 

@@ -6,6 +6,7 @@ from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import lsh
 
 
@@ -32,18 +33,17 @@ class ReformerAttention(BucketAttention, CachedAttention):
 
     exactly_causal: ClassVar[bool] = False
 
+    @ranged
     def __init__(
         self,
         num_heads: int,
         head_dim: int,
         *,
-        num_rounds: int = 4,
-        num_buckets: int = 16,
-        chunk: int = 32,
+        num_rounds: Size = 4,
+        num_buckets: Size = 16,
+        chunk: Size = 32,
     ):
         super().__init__(num_heads, head_dim)
-        if chunk < 1:
-            raise ValueError(f"chunk={chunk} was asked for; it must be at least 1.")
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
         self.chunk = chunk
 

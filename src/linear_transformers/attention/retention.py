@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.attention.fast_weights import FastWeightAttention
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops.decayed import decayed, decayed_step
 
 
@@ -21,7 +22,8 @@ class RetentionAttention(FastWeightAttention):
     over_sequence = decayed
     over_position = decayed_step
 
-    def __init__(self, num_heads: int, head_dim: int, *, chunk_size: int = 64):
+    @ranged
+    def __init__(self, num_heads: int, head_dim: int, *, chunk_size: Size = 64):
         super().__init__(num_heads, head_dim)
         self.chunk_size = chunk_size
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import CrossAttention, check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.config.ranges import Positive, ranged
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.precision import without_autocast
 
@@ -36,12 +37,9 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     kernel = "sdpa"
 
-    def __init__(self, num_heads: int, head_dim: int, *, scale: float | None = None):
+    @ranged
+    def __init__(self, num_heads: int, head_dim: int, *, scale: Positive | None = None):
         super().__init__(num_heads, head_dim)
-        if scale is not None and scale <= 0:
-            raise ValueError(
-                f"scale={scale} was asked for; it must be above 0, or null: 1/sqrt(d)."
-            )
         self.scale = scale
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:

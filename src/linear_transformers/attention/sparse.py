@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import sparse
 from linear_transformers.ops.precision import widened, without_autocast
 
@@ -33,23 +34,23 @@ class SparseAttention(CachedAttention):
         ValueError: The pattern is unknown, or a number is out of its range.
     """
 
+    @ranged
     def __init__(
         self,
         num_heads: int,
         head_dim: int,
         *,
         pattern: str = "strided",
-        stride: int = 32,
-        summary: int = 8,
+        stride: Size = 32,
+        summary: Size = 8,
     ):
         super().__init__(num_heads, head_dim)
         if pattern not in PATTERNS:
             raise ValueError(f"pattern={pattern} is unknown. Choose one of {list(PATTERNS)}.")
-        # Only `fixed` has a summary.
-        if not 1 <= (summary if pattern == "fixed" else 1) <= stride:
+        if pattern == "fixed" and summary > stride:
             raise ValueError(
-                f"stride={stride} and summary={summary} were asked for; they must be at least 1, "
-                "and summary at most stride if pattern=fixed."
+                f"stride={stride} and summary={summary} were asked for; summary must be at most "
+                "stride where pattern=fixed."
             )
         self.all_positions, self.visible_to = PATTERNS[pattern]
         self.numbers = {"stride": stride, "summary": summary}

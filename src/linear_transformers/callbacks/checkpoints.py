@@ -5,6 +5,7 @@ from typing import Any
 
 from lightning.pytorch.callbacks import ModelCheckpoint
 
+from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.runs.folder import Run
 from linear_transformers.tasks.base import Task
 
@@ -68,8 +69,9 @@ class LastCheckpoint(_KeptCheckpoint):
         every_n_train_steps: The number of steps between two checkpoints, instead of epochs.
     """
 
+    @ranged
     def __init__(
-        self, run: Run, *, every_n_epochs: int = 1, every_n_train_steps: int | None = None
+        self, run: Run, *, every_n_epochs: Count = 1, every_n_train_steps: Count | None = None
     ):
         super().__init__(
             run.last_checkpoint,

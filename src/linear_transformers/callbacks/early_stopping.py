@@ -5,6 +5,7 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
+from linear_transformers.config.ranges import Count, NotNegative, ranged
 from linear_transformers.tasks.base import Task
 
 
@@ -17,7 +18,8 @@ class StopEarly(EarlyStopping):
         min_delta: The least change that is an improvement, in the figure's unit.
     """
 
-    def __init__(self, task: Task, *, patience: int = 5, min_delta: float = 0.0):
+    @ranged
+    def __init__(self, task: Task, *, patience: Count = 5, min_delta: NotNegative = 0.0):
         figure = task.figure
         super().__init__(
             f"val/{figure.name}",

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from linear_transformers.config.ranges import Seconds, ranged
 from linear_transformers.training.module import Training
 
 
@@ -22,7 +23,8 @@ class Progress(Callback):
         every_seconds: The longest time without a line, in seconds.
     """
 
-    def __init__(self, *, every_seconds: float = 30.0) -> None:
+    @ranged
+    def __init__(self, *, every_seconds: Seconds = 30.0) -> None:
         self.every_seconds = every_seconds
         self.console = Console()
         self.printed = (0.0, -1)  # when, and at which step

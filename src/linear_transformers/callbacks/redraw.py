@@ -4,6 +4,7 @@ from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
 
+from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.feature_maps import RandomFeatures
 
 
@@ -20,9 +21,8 @@ class RedrawFeatures(Callback):
         ValueError: Fewer than one step, or a model that has no random features.
     """
 
-    def __init__(self, *, every_n_steps: int = 1000):
-        if every_n_steps < 1:
-            raise ValueError(f"callbacks.redraw.every_n_steps={every_n_steps} must be at least 1.")
+    @ranged
+    def __init__(self, *, every_n_steps: Count = 1000):
         self.every_n_steps = every_n_steps
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,7 +1,11 @@
 """Samples of the model, shown at validations."""
 
+from typing import Annotated
+
+from annotated_types import Ge, Le
 from lightning import Callback, LightningModule, Trainer
 
+from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.runs.folder import Run
 from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Output, Task
@@ -25,14 +29,16 @@ class Samples(Callback):
         ValueError: A negative number.
     """
 
+    @ranged
     def __init__(
-        self, run: Run, task: Task, *, n: int = 8, every_n_validations: int = 1, seed: int = 0
+        self,
+        run: Run,
+        task: Task,
+        *,
+        n: Annotated[int, Ge(0), Le(10_000)] = 8,
+        every_n_validations: Count = 1,
+        seed: Seed = 0,
     ):
-        if n < 0 or every_n_validations < 1 or seed < 0:
-            raise ValueError(
-                f"callbacks.samples: n={n} and seed={seed} must be 0 or above, "
-                f"every_n_validations={every_n_validations} at least 1."
-            )
         self.task = task
         self.n = n
         self.every_n_validations = every_n_validations

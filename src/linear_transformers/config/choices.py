@@ -30,6 +30,7 @@ from typing import (
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from linear_transformers.config.messages import first_line, unknown_key
+from linear_transformers.config.ranges import FOREIGN as FOREIGN_RANGES
 
 T = TypeVar("T")
 
@@ -105,10 +106,11 @@ class Choice(Generic[T]):
             inspect.signature(self.target).bind(*given, **supplied, **options)
         except TypeError as error:
             raise ValueError(f"{self.path}: {first_line(error)}.") from error
+        # What a foreign class raises here is about its options.
+        foreign = (TypeError, RuntimeError, ImportError) if _is_foreign(self.target) else ()
         try:
             return self.target(*given, **supplied, **options)
-        except ValueError as error:
-            foreign = _is_foreign(self.target)
+        except (ValueError, *foreign) as error:
             raise ValueError(
                 f"{self.path}: {first_line(error)}." if foreign else str(error)
             ) from error
@@ -297,7 +299,10 @@ def options_of(declaration: Callable[..., Any]) -> dict[str, Option]:
                 further = True
             elif name != "self" and parameter.kind is not parameter.VAR_POSITIONAL:
                 recorded = parameter.kind is parameter.KEYWORD_ONLY and not _is_foreign(declaration)
-                option = Option(hints.get(name, Any), parameter.default, recorded)
+                annotation = hints.get(name, Any)
+                if _is_foreign(declaration):
+                    annotation = FOREIGN_RANGES.get(name, annotation)
+                option = Option(annotation, parameter.default, recorded)
                 found.setdefault(name, option)
         if not further:
             break
@@ -369,11 +374,13 @@ def _expected(error: ValidationError) -> str:
         limits = fault.get("ctx", {})
         match fault["type"]:
             case "greater_than_equal":
-                words.append(f"it must be at least {limits['ge']}")
+                words.append(f"it must be at least {limits['ge']:g}")
             case "greater_than":
-                words.append(f"it must be above {limits['gt']}")
+                words.append(f"it must be above {limits['gt']:g}")
+            case "less_than":
+                words.append(f"it must be below {limits['lt']:g}")
             case "less_than_equal":
-                words.append(f"it must be at most {limits['le']}")
+                words.append(f"it must be at most {limits['le']:g}")
             case "literal_error":
                 choices.append(limits["expected"].replace(" or ", ", "))
             case "none_required" | "is_instance_of":

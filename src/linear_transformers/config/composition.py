@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, Transformer
 from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
@@ -64,6 +66,40 @@ def resolved_data(cfg: DictConfig) -> dict[str, Any]:
     if missing := OmegaConf.missing_keys(cfg):
         raise ValueError(f"{min(missing)} has no value. Give it: {min(missing)}=...")
     return {str(key): value for key, value in data.items()}
+
+
+def check_sweep(words: Sequence[str]) -> None:
+    """Refuse a list of values where there is to be one job.
+
+    Raises:
+        ValueError: There is one.
+    """
+    if {"-m", "--multirun"} & {*words}:
+        return
+    for word in words:
+        try:
+            sweeps = "=" in word and _parsed(word).is_sweep_override()
+        except OverrideParseException:
+            continue  # Hydra will say so
+        if sweeps:
+            raise ValueError(
+                f"{word} names several values: -m runs them one after the other, [a,b] is a list."
+            )
+
+
+def value_of(key: str, arguments: Sequence[str]) -> str | None:
+    """Return the value that a command line gives a key, of a sweep the first one."""
+    words = [word for word in arguments if word.startswith(f"{key}=")]
+    if not words:
+        return None
+    parsed = _parsed(words[-1])
+    if parsed.is_sweep_override():
+        return str(next(parsed.sweep_iterator(transformer=Transformer.str)))
+    return str(parsed.value())
+
+
+def _parsed(word: str) -> Override:
+    return OverridesParser.create().parse_override(word)
 
 
 def from_environment(cfg: DictConfig) -> dict[str, str]:

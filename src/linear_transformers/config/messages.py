@@ -36,6 +36,20 @@ def override(key: str, value: object) -> str:
     return f"{key}={text}"
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that there is too little memory, of a device or of the host."""
+    words = (
+        "out of memory",
+        "allocate memory",
+        "not enough memory",
+        "overflow",
+        "too many elements",
+    )
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    )
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, or its type where it has none."""
     lines = str(error).strip().splitlines()

@@ -2,10 +2,13 @@
 
 import zlib
 from pathlib import Path
+from typing import Annotated
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
+from annotated_types import Ge, Le
 
+from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
@@ -35,19 +38,18 @@ class ArrayImages(ImageSource):
         ValueError: The file is missing, not an `.npz`, or its arrays are not as described.
     """
 
+    @ranged
     def __init__(
         self,
         path: str,
         *,
-        val_size: int,
-        num_levels: int = 256,
-        batch_size: int,
-        seed: int = 0,
-        num_train: int | None = None,
+        val_size: Count,
+        num_levels: Annotated[int, Ge(2), Le(256)] = 256,
+        batch_size: Count,
+        seed: Seed = 0,
+        num_train: Count | None = None,
     ):
         super().__init__(batch_size, seed=seed, num_train=num_train)
-        if not 2 <= num_levels <= 256:
-            raise ValueError(f"data.num_levels={num_levels}: uint8 has between 2 and 256 levels.")
         self.path = Path(path)
         self.val_size = val_size
         self.num_levels = num_levels

@@ -6,6 +6,8 @@ from typing import Any, ClassVar, Literal
 
 from torch.utils.data import DataLoader
 
+from linear_transformers.config.ranges import Seed, ranged
+
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
@@ -39,7 +41,8 @@ class DataSource(ABC):
 
     noun: ClassVar[str]
 
-    def __init__(self, seed: int = 0):
+    @ranged
+    def __init__(self, seed: Seed = 0):
         self.seed = seed
 
     @property

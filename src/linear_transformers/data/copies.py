@@ -1,9 +1,12 @@
 """The copy task of Katharopoulos et al. (2020), section 4.1: a word, a separator, the word."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge, Le
 
+from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.sequences import Items, SequenceShape, SequenceSource, Splits
 
 
@@ -55,26 +58,19 @@ class Copies(SequenceSource):
         ValueError: A number is out of range.
     """
 
+    @ranged
     def __init__(
         self,
-        batch_size: int,
+        batch_size: Count,
         *,
-        max_length: int = 128,
-        num_symbols: int = 10,
-        num_sequences: int = 100_000,
-        num_held_out: int = 2_000,
-        seed: int = 0,
-        num_train: int | None = None,
+        max_length: Annotated[int, Ge(3), Le(100_000)] = 128,
+        num_symbols: Annotated[int, Ge(2), Le(254)] = 10,
+        num_sequences: Count = 100_000,
+        num_held_out: Count = 2_000,
+        seed: Seed = 0,
+        num_train: Count | None = None,
     ):
         super().__init__(batch_size, seed=seed, num_train=num_train)
-        for name, number, least, most in (
-            ("max_length", max_length, 3, 100_000),
-            ("num_symbols", num_symbols, 2, 254),
-            ("num_sequences", num_sequences, 1, 10**9),
-            ("num_held_out", num_held_out, 1, 10**9),
-        ):
-            if not least <= number <= most:
-                raise ValueError(f"{name}={number} was asked for; it may be {least} to {most}.")
         self._shape = CopyShape(max_length, num_symbols)
         self.sizes = (num_sequences, num_held_out, num_held_out)
 

@@ -1,6 +1,8 @@
 """A user's picture file, read as an image of a data set."""
 
+import struct
 import warnings
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from linear_transformers.data.images import Images, ImageShape
 
 # Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
+FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "TGA")
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -19,7 +22,7 @@ def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) 
     background, and colours become grey where the data set is grey (ITU-R 601).
 
     Args:
-        path: The file, of any format that Pillow reads.
+        path: The file, of one of `FORMATS`.
         shape: The shape of the data set's images.
         resize: Whether a picture of another size is cropped about its centre to the shape's
             proportions, and resampled; else it is refused.
@@ -29,7 +32,6 @@ def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) 
         ValueError: The file is missing, damaged, not a single picture, or of another size.
     """
     picture = _load(path)
-    picture = ImageOps.exif_transpose(picture)
     picture = _eight_bits(picture, path)
     if picture.has_transparency_data:
         layer = picture.convert("RGBA")
@@ -55,14 +57,20 @@ def _load(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             # A picture of 90 million pixels is a mistake here, or an attack.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as picture:
+            Image.init()  # Pillow would also try programs, Ghostscript for one
+            with Image.open(path, formats=[f for f in FORMATS if f in Image.OPEN]) as picture:
                 frames = getattr(picture, "n_frames", 1)
                 picture.load()
+                picture = ImageOps.exif_transpose(picture)
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is not a picture that can be read. Give a PNG.") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is far too large a picture ({error}).") from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except (
+        OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError, struct.error,
+        zlib.error, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
+    ) as error:  # fmt: skip
+        # Each decoder has its own errors for what is not as it should be.
         raise ValueError(
             f"{path} is damaged: {str(error).rstrip('.')}. Give a whole picture."
         ) from error

@@ -10,6 +10,7 @@ from jaxtyping import Integer
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.base import DataSource, Shape, Split
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
 
@@ -58,12 +59,9 @@ class SequenceSource(DataSource):
 
     noun: ClassVar[str] = "sequences"
 
-    def __init__(self, batch_size: int, *, seed: int = 0, num_train: int | None = None):
+    @ranged
+    def __init__(self, batch_size: Count, *, seed: Seed = 0, num_train: Count | None = None):
         super().__init__(seed)
-        if num_train is not None and num_train < 1:
-            raise ValueError(f"num_train={num_train} was asked for; it must be at least 1.")
-        if batch_size < 1:
-            raise ValueError(f"batch_size={batch_size} was asked for; it must be at least 1.")
         self.batch_size = batch_size
         self.num_train = num_train
         self._splits: Splits | None = None

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import UInt8
 
+from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
@@ -36,22 +37,23 @@ class TorchvisionImages(ImageSource):
         ValueError: An unknown data set, or a size that does not divide its images'.
     """
 
+    @ranged
     def __init__(
         self,
         dataset: str,
         root: str,
         *,
-        val_size: int,
-        size: int | None = None,
-        batch_size: int,
-        seed: int = 0,
-        num_train: int | None = None,
+        val_size: Count,
+        size: Size | None = None,
+        batch_size: Count,
+        seed: Seed = 0,
+        num_train: Count | None = None,
     ):
         super().__init__(batch_size, seed=seed, num_train=num_train)
         if dataset not in SHAPES:
             raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
         side = SHAPES[dataset].height
-        if size is not None and (size < 1 or side % size):
+        if size is not None and side % size:
             divisors = [n for n in range(1, side + 1) if side % n == 0]
             raise ValueError(
                 f"data.size={size} was asked for; the images of {dataset} are {side} x {side}. "

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.distributions.base import ValueDistribution, check_temperature
 
 
@@ -15,7 +16,8 @@ class Categorical(ValueDistribution):
 
     noise_dim: ClassVar[int] = 1
 
-    def __init__(self, num_values: int):
+    @ranged
+    def __init__(self, num_values: Size):
         self.num_values = num_values
         self.num_parameters = num_values
 

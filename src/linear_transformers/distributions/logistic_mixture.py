@@ -9,13 +9,15 @@ where the first bin reaches down to -infinity and the last up to +infinity, so t
 probabilities of all values sum to one exactly.
 """
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from linear_transformers.config.ranges import Nats, Size, ranged
 from linear_transformers.distributions.base import ValueDistribution, check_temperature
 from linear_transformers.distributions.categorical import invert_cdf
 
@@ -35,12 +37,14 @@ class LogisticMixture(ValueDistribution):
 
     noise_dim: ClassVar[int] = 2  # one selects the component, one the value
 
-    def __init__(self, num_values: int, *, num_components: int = 10, min_log_scale: float = -7.0):
-        if num_values < 2 or num_components < 1:
-            raise ValueError(
-                f"A mixture of {num_components} logistics over {num_values} values was asked "
-                "for; it takes at least 1 component and 2 values."
-            )
+    @ranged
+    def __init__(
+        self,
+        num_values: Annotated[int, Ge(2), Le(2**20)],
+        *,
+        num_components: Size = 10,
+        min_log_scale: Nats = -7.0,
+    ):
         self.num_values = num_values
         self.num_parameters = 3 * num_components
         self.min_log_scale = min_log_scale

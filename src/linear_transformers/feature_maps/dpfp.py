@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.feature_maps.base import FeatureMap
 
 
@@ -25,7 +26,8 @@ class Dpfp(FeatureMap):
         ValueError: `order` is out of its range.
     """
 
-    def __init__(self, head_dim: int, *, order: int = 1):
+    @ranged
+    def __init__(self, head_dim: int, *, order: Size = 1):
         super().__init__()
         if not 1 <= order < 2 * head_dim:
             raise ValueError(

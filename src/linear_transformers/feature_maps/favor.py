@@ -11,6 +11,7 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
@@ -20,7 +21,8 @@ class Favor(RandomFeatures):
     Costs g d multiply-adds and g exponentials a vector. For the arguments see `RandomFeatures`.
     """
 
-    def __init__(self, head_dim: int, *, num_directions: int | None = None):
+    @ranged
+    def __init__(self, head_dim: int, *, num_directions: Size | None = None):
         super().__init__(head_dim, num_directions=num_directions)
         self.feature_dim = len(self.directions)
 

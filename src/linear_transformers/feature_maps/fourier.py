@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
@@ -22,7 +23,8 @@ class Fourier(RandomFeatures):
     `RandomFeatures`.
     """
 
-    def __init__(self, head_dim: int, *, num_directions: int | None = None):
+    @ranged
+    def __init__(self, head_dim: int, *, num_directions: Size | None = None):
         super().__init__(head_dim, num_directions=num_directions)
         self.feature_dim = 2 * len(self.directions)
 

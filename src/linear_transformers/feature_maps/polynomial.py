@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import NotNegative, ranged
 from linear_transformers.feature_maps.base import FeatureMap
 from linear_transformers.feature_maps.quadratic import num_pairs, symmetric_square
 
@@ -26,10 +27,9 @@ class Polynomial(FeatureMap):
         ValueError: The offset is negative: its root is not real.
     """
 
-    def __init__(self, head_dim: int, *, offset: float = 1.0):
+    @ranged
+    def __init__(self, head_dim: int, *, offset: NotNegative = 1.0):
         super().__init__()
-        if offset < 0:
-            raise ValueError(f"offset={offset} was asked for; it must not be negative.")
         self.scale = head_dim**-0.25
         self.offset = offset
         self.feature_dim = num_pairs(head_dim + 1)

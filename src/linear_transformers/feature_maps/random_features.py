@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.feature_maps.base import FeatureMap
 
 
@@ -25,11 +26,10 @@ class RandomFeatures(FeatureMap):
 
     directions: Tensor
 
-    def __init__(self, head_dim: int, *, num_directions: int | None = None):
+    @ranged
+    def __init__(self, head_dim: Size, *, num_directions: Size | None = None):
         super().__init__()
         number = 2 * head_dim if num_directions is None else num_directions
-        if number < 1:
-            raise ValueError(f"num_directions={number} was asked for; it must be at least 1.")
         self.register_buffer("directions", orthogonal_directions(number, head_dim))
 
     def redraw(self) -> None:

@@ -13,8 +13,6 @@ from typing import Any
 import hydra
 import yaml
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Transformer
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -22,12 +20,15 @@ from omegaconf.errors import OmegaConfBaseException
 
 from linear_transformers.config.composition import (
     about_composition,
+    check_sweep,
     from_environment,
     register_project,
     resolved_data,
+    value_of,
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
+from linear_transformers.config.messages import first_line, out_of_memory
 from linear_transformers.files import room
 from linear_transformers.provenance import call_of, in_words_of_this_call
 from linear_transformers.runs.folder import (
@@ -119,6 +120,7 @@ class Program:
         self.found: list[str] = []
         if not {*COMPLETION} & {*arguments}:
             conf.check_keys(overrides)
+            check_sweep(overrides)
             self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
         words = [*with_defaults_open(overrides, conf.groups), *self.found]
         sys.argv = [self.typed[0], *words]  # where Hydra reads them
@@ -160,7 +162,7 @@ class Program:
                 if "torch" not in sys.modules:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                 return getattr(import_module(module), function)(self.name, config, hidden), ""
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, MemoryError, RuntimeError) as error:
             message = _for_people(error)
             if self.wants_traceback or message is None:
                 raise
@@ -220,10 +222,10 @@ def use_of(
     Raises:
         ValueError: No checkpoint is named, or there is none of that name, or it is damaged.
     """
-    ckpt = _value_of("ckpt", arguments)
+    ckpt = value_of("ckpt", arguments)
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
-    runs = _value_of("paths.runs", arguments) or project / "runs"
+    runs = value_of("paths.runs", arguments) or project / "runs"
     path = find_checkpoint(ckpt, Path(runs))
     record = folder_of(path) / "config.yaml"
     if path.parent.name == CHECKPOINTS and record.is_file():
@@ -240,17 +242,6 @@ def use_of(
     raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
 
 
-def _value_of(key: str, arguments: Sequence[str]) -> str | None:
-    """Return the value that a command line gives a key, of a sweep the first one."""
-    words = [word for word in arguments if word.startswith(f"{key}=")]
-    if not words:
-        return None
-    parsed = OverridesParser.create().parse_override(words[-1])
-    if parsed.is_sweep_override():
-        return str(next(parsed.sweep_iterator(transformer=Transformer.str)))
-    return str(parsed.value())
-
-
 @contextmanager
 def _traceback(value: str | None) -> Iterator[None]:
     """Set Hydra's switch for a while."""
@@ -265,7 +256,7 @@ def _traceback(value: str | None) -> Iterator[None]:
             os.environ[TRACEBACK] = before
 
 
-def _for_people(error: ValueError | OSError) -> str | None:
+def _for_people(error: Exception) -> str | None:
     """Return the one line that an error is to a user, or None where it is a bug of ours."""
     from linear_transformers.config.choices import is_ours  # late: pydantic takes a while
 
@@ -274,9 +265,18 @@ def _for_people(error: ValueError | OSError) -> str | None:
             return None
         full = f"; {room(Path(error.filename))}" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
         return f"{error.filename}: {error.strerror}{full}."
+    if out_of_memory(error):
+        return (
+            f"Out of memory ({first_line(error)}). Make the model, its inputs or batches smaller."
+        )
     traceback = error.__traceback__
     assert traceback is not None
     while traceback.tb_next is not None:
         traceback = traceback.tb_next
+    raised_in = traceback.tb_frame.f_globals.get("__name__", "")
+    if not isinstance(error, ValueError):
+        return None
+    if raised_in.startswith("lightning."):  # of what the trainer was asked for
+        return f"Trainer: {first_line(error).strip()}."
     # We write for people; a ValueError of torch's, say, that we did not foresee is a bug.
-    return str(error) if is_ours(traceback.tb_frame.f_globals.get("__name__", "")) else None
+    return str(error) if is_ours(raised_in) else None

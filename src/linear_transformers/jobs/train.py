@@ -2,28 +2,30 @@
 
 import inspect
 import logging
+import os
 import shlex
 import signal
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Callback, Trainer, seed_everything
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities import rank_zero_only
-from pydantic import Field
 from torch import nn
 from torch.optim import Optimizer
 
 from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
 from linear_transformers.config.choices import Choice, allowing, checked, plain
 from linear_transformers.config.composition import without
-from linear_transformers.config.messages import first_line, override
+from linear_transformers.config.messages import first_line, out_of_memory, override
+from linear_transformers.config.ranges import Seed
 from linear_transformers.data.base import DataSource
 from linear_transformers.files import mend_lines
 from linear_transformers.jobs.continuing import (
@@ -79,7 +81,7 @@ class Paths:
 class TrainJob:
     """The options of train.py: conf/train.yaml says what each of them is."""
 
-    seed: Annotated[int, Field(ge=0)]
+    seed: Seed
     tags: list[str]
     group: str | None
     run_id: str | None
@@ -188,6 +190,10 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
             return _run(job, run, module, Loaders(data), trainer, found)
     except MisconfigurationException as error:
         raise ValueError(f"Trainer: {first_line(error)}.") from error
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        raise ValueError(_too_large(job, task, error)) from error
     except Stopped as stopped:
         stopped.lines += _where_it_goes_on(job, run, stopped)
         raise
@@ -227,6 +233,17 @@ def _run(
         print("", f"run      {shown(run.path)}", *where, sep="\n")
         _suggest(task, output, shown(run.path if job.train else tested))
     return _outcome(figures[f"test/{task.figure.name}"], run, task, first)
+
+
+def _too_large(job: TrainJob, task: Task, error: BaseException) -> str:
+    """Return what to change where memory does not suffice."""
+    batch = [f"data.{k}={v}" for k, v in job.data.options.items() if k.startswith("batch_")]
+    return (
+        f"Out of memory with {', '.join(batch) or 'this batch'}, {task.shape.description}, "
+        f"{task.description} ({first_line(error)}). Make the batch smaller "
+        "(trainer.accumulate_grad_batches makes up for it), the model smaller, or use "
+        "model.activation_checkpointing=true or trainer.precision=bf16-mixed."
+    )
 
 
 def _suggest(task: Task, output: Output, checkpoint: Path) -> None:
@@ -304,6 +321,13 @@ def _build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Track
         enable_progress_bar=False,  # Progress is the bar
         enable_model_summary=False,
     )
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    alone = isinstance(environment, LightningEnvironment)
+    if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:
+        raise ValueError(
+            f"trainer.num_nodes={trainer.num_nodes} needs a process on each node: start it by srun "
+            "or torchrun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each."
+        )
     # Ours stay: Lightning's requeue by themselves, and wait for other devices inside of a handler.
     trainer._signal_connector.register_signal_handlers = lambda: None
     if "profiler" in job.trainer.options:  # Lightning would log its report, which is silenced

@@ -9,6 +9,7 @@ from typing import Any
 
 from linear_transformers.config.choices import checked, checked_choice
 from linear_transformers.config.composition import without
+from linear_transformers.config.messages import first_line, out_of_memory
 from linear_transformers.provenance import provenance
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.runs.sweeps import Outcome
@@ -52,7 +53,15 @@ def use(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outc
     options = {key: value for key, value in config.items() if key not in common}
     chosen = uses[program](**checked(uses[program], options, ""))
     told = without(config, hidden)
-    return chosen.run(trained, partial(_watched, job, trained, program, told))
+    try:
+        return chosen.run(trained, partial(_watched, job, trained, program, told))
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        batch = f" with batch={config['batch']}" if "batch" in config else ""
+        raise ValueError(
+            f"Out of memory{batch} ({first_line(error)}). Give a smaller batch, or device=cpu."
+        ) from error
 
 
 @contextmanager

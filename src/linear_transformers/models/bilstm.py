@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
 from linear_transformers.shapes import Lengths
 
 
@@ -31,18 +32,16 @@ class BiLstm(nn.Module):
     causal: bool = False
     activation_checkpointing: bool = False
 
+    @ranged
     def __init__(
         self,
-        max_length: int | None = None,
+        max_length: Size | None = None,
         *,
-        num_layers: int = 3,
-        hidden_dim: int = 320,
-        dropout: float = 0.1,
+        num_layers: Depth = 3,
+        hidden_dim: Size = 320,
+        dropout: Fraction = 0.1,
     ):
         super().__init__()
-        for name, size in (("num_layers", num_layers), ("hidden_dim", hidden_dim)):
-            if size < 1:
-                raise ValueError(f"{name}={size} was asked for; it must be at least 1.")
         self.input_dim = hidden_dim
         self.model_dim = 2 * hidden_dim
         self.lstm = nn.LSTM(

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory
+from linear_transformers.config.ranges import Fraction, Size, ranged
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
 NORMS = ("post", "pre")
@@ -29,23 +30,24 @@ class Block(nn.Module):
         ValueError: `model_dim` is not a multiple of `num_heads`, or a choice is unknown.
     """
 
+    @ranged
     def __init__(
         self,
         attention: AttentionFactory,
         *,
-        model_dim: int,
-        num_heads: int,
-        feedforward_dim: int,
-        dropout: float,
+        model_dim: Size,
+        num_heads: Size,
+        feedforward_dim: Size,
+        dropout: Fraction,
         norm: str,
         activation: str,
     ):
         super().__init__()
-        if num_heads < 1 or model_dim % num_heads:
-            nearest = max(num_heads, 1) * max(1, round(model_dim / max(num_heads, 1)))
+        if model_dim % num_heads:
+            nearest = num_heads * max(1, round(model_dim / num_heads))
             raise ValueError(
                 f"model_dim={model_dim} does not divide into num_heads={num_heads} equal heads. "
-                f"The nearest width that does is {nearest}, with num_heads={max(num_heads, 1)}."
+                f"The nearest width that does is {nearest}."
             )
         if norm not in NORMS:
             raise ValueError(f"norm={norm} is unknown. Choose one of {list(NORMS)}.")

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchaudio.transforms import SpecAugment
 
+from linear_transformers.config.ranges import CountOrNone, Size, ranged
 from linear_transformers.models.acoustic import Convolution, Normalization, subsampling_of
 from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.transformer import StackState, Transformer
@@ -52,23 +53,24 @@ class SpeechEncoder(nn.Module):
     convolutions: Sequence[Convolution]
     longest: Tensor
 
+    @ranged
     def __init__(
         self,
         stack: Transformer | BiLstm,
-        num_mels: int,
-        num_labels: int,
+        num_mels: Size,
+        num_labels: Size,
         *,
-        subsampling: int = 4,
-        width: int = 3,
-        lookahead: int = 0,
+        subsampling: Size = 4,
+        width: Size = 3,
+        lookahead: CountOrNone = 0,
         normalization: str = "corpus",
-        time_masks: int = 0,
-        time_mask_frames: int = 0,
-        mel_masks: int = 0,
-        mel_mask_bands: int = 0,
+        time_masks: CountOrNone = 0,
+        time_mask_frames: CountOrNone = 0,
+        mel_masks: CountOrNone = 0,
+        mel_mask_bands: CountOrNone = 0,
     ):
         super().__init__()
-        if lookahead < 0 or (lookahead and not stack.causal):
+        if lookahead and not stack.causal:
             raise ValueError(
                 f"lookahead={lookahead} was asked for: it is the number of frames that a causal "
                 "encoder waits for. Use model.causal=true, or lookahead=0."

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
+from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
 from linear_transformers.models.block import Block
 from linear_transformers.models.positions import Positions
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
@@ -60,16 +61,17 @@ class Transformer(nn.Module):
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
     blocks: Sequence[Block]
 
+    @ranged
     def __init__(
         self,
         attention: AttentionFactory,
-        max_length: int | None = None,
+        max_length: Size | None = None,
         *,
-        num_layers: int,
-        num_heads: int,
-        model_dim: int,
-        feedforward_dim: int | None = None,
-        dropout: float = 0.1,
+        num_layers: Depth,
+        num_heads: Size,
+        model_dim: Size,
+        feedforward_dim: Size | None = None,
+        dropout: Fraction = 0.1,
         positions: str = "concatenated",
         norm: str = "post",
         activation: str = "relu",
@@ -78,13 +80,6 @@ class Transformer(nn.Module):
     ):
         super().__init__()
         feedforward_dim = 4 * model_dim if feedforward_dim is None else feedforward_dim
-        for name, size in (
-            ("num_layers", num_layers),
-            ("model_dim", model_dim),
-            ("feedforward_dim", feedforward_dim),
-        ):
-            if size < 1:
-                raise ValueError(f"{name}={size} was asked for; it must be at least 1.")
         self.causal = causal
         self.activation_checkpointing = activation_checkpointing
         self.model_dim = model_dim

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
-from pydantic import Field
 from torch import Tensor, nn
 
+from linear_transformers.config.ranges import Count
 from linear_transformers.data.copies import Copies, CopyShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import Categorical, ValueDistribution
@@ -40,7 +40,7 @@ WIDEST = 48  # symbols of a word that are printed
 class SampleCopies(Use[Trained]):
     """Copy test words. See conf/sample/copying.yaml for the options."""
 
-    n: Annotated[int, Field(ge=1)]
+    n: Count
 
     def run(self, trained: Trained, watch: Watch) -> Outcome:
         """Copy test words in recurrent mode, and print them."""

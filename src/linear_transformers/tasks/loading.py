@@ -10,11 +10,12 @@ from typing import Any
 import torch
 
 from linear_transformers.config.choices import Choice, checked, checked_choice
-from linear_transformers.data.base import DataSource
+from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.runs.checkpoint import check_finite, read_checkpoint
 from linear_transformers.tasks.base import Task, Trained
 
 WEIGHTS = ("ema", "raw")
+DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
 def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Trained:
@@ -59,8 +60,13 @@ def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
         ValueError: A part refuses the values it is given.
     """
     assert isinstance(task.target, type)
+    kind = task.target.shape_class
+    if isinstance(shape, Shape) and not isinstance(shape, kind):
+        raise ValueError(
+            f"{task.path or 'task'}={task.target.__name__} works on data with a {kind.__name__}; "
+            f"these have a {type(shape).__name__}. Leave task out: data= brings its own."
+        )
     if isinstance(shape, dict):
-        kind = task.target.shape_class
         values, shape = shape, kind(**checked(kind, shape, "shape"))
         if asdict(shape) != values:  # something was left out, or of another type
             raise ValueError(f"shape={values} is no {kind.__name__}: {asdict(shape)} would be one.")
@@ -94,8 +100,11 @@ def _device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(0, device=name)
-        return torch.device(name)
+        device = torch.device(name)
+        if device.type not in DEVICES:
+            raise RuntimeError(f"there are {', '.join(DEVICES)}")
+        torch.empty(0, device=device)
+        return device
     except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
         raise ValueError(
             f"device={name} cannot be used ({str(error).splitlines()[0]}). Use device=cpu."

@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Gt, Lt
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau
+
+from linear_transformers.config.ranges import Count, CountOrNone, Fraction, Positive, ranged
 
 # What Lightning takes under "lr_scheduler": a scheduler, and when to step it.
 Schedule = dict[str, Any]
@@ -17,16 +20,19 @@ def constant(optimizer: Optimizer, total_steps: int | float) -> None:
     return
 
 
+@ranged
 def warmup_cosine(
-    optimizer: Optimizer, total_steps: int | float, *, warmup: float = 0.05, final: float = 0.01
+    optimizer: Optimizer,
+    total_steps: int | float,
+    *,
+    warmup: Fraction = 0.05,
+    final: Fraction = 0.01,
 ) -> Schedule:
     """Rise linearly over a fraction `warmup` of the run, then fall to `final` times the rate.
 
     Raises:
         ValueError: The run's length is unknown, or a fraction lies outside [0, 1).
     """
-    if not (0 <= warmup < 1 and 0 <= final < 1):
-        raise ValueError(f"warmup={warmup}, final={final}: both are fractions in [0, 1).")
     if not 1 <= total_steps < math.inf:
         raise ValueError(
             f"scheduler=warmup_cosine needs a run of known length, found {total_steps} steps. "
@@ -45,20 +51,22 @@ def warmup_cosine(
     return {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
 
 
+@ranged
 def step_down(
-    optimizer: Optimizer, total_steps: int | float, *, at: int = 3000, factor: float = 0.1
+    optimizer: Optimizer, total_steps: int | float, *, at: Count = 3000, factor: Positive = 0.1
 ) -> Schedule:
     """Multiply the rate by `factor` after `at` steps: the paper's copy task."""
     return {"scheduler": MultiStepLR(optimizer, [at], gamma=factor), "interval": "step"}
 
 
+@ranged
 def on_plateau(
     optimizer: Optimizer,
     total_steps: int | float,
     *,
     monitor: str | None = None,
-    factor: float = 0.5,
-    patience: int = 3,
+    factor: Annotated[float, Gt(0), Lt(1)] = 0.5,
+    patience: CountOrNone = 3,
 ) -> Schedule:
     """Multiply the rate by `factor` when a metric has not improved for `patience` validations.
 

@@ -17,6 +17,7 @@ SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", "
 # The sizes in the header of a WAV that can be believed. Programs that write to a pipe do not know
 # the size yet, and put 0, about 2 GiB (sox, arecord), or 0xFFFFFFFF (ffmpeg).
 KNOWN_SIZES = range(1, 0x7FFF0000)
+RATES = range(1000, 768_001)  # Hz
 # Seconds by which a recording may differ from its manifest, where durations are rounded.
 TOLERANCE = 0.05
 
@@ -92,6 +93,11 @@ def converted(
         ValueError: A sample is NaN or infinite, or a conversion is needed and not allowed.
     """
     channels = checked(samples, name).shape[1]
+    if rate not in RATES:
+        raise ValueError(
+            f"{name} claims {rate} samples a second: its header is damaged. Rates are "
+            f"{RATES.start} to {RATES.stop - 1} Hz."
+        )
     if not convert and (rate != sample_rate or channels > 1):
         raise ValueError(
             f"{name} has {channels} channels at {rate} Hz; one at {sample_rate} Hz is wanted. "

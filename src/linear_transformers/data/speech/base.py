@@ -4,12 +4,14 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from torch.utils.data import DataLoader, Dataset
 
+from linear_transformers.config.ranges import Count, Seconds, Seed, ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import SPLITS, DataSource, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches
@@ -52,18 +54,19 @@ class SpeechSource(DataSource):
 
     noun: ClassVar[str] = "utterances"
 
+    @ranged
     def __init__(
         self,
         root: str,
         *,
-        batch_frames: int = 8000,
+        batch_frames: Count = 8000,
         labels: str = "phones",
-        sample_rate: int = 16000,
-        num_mels: int = 40,
-        speeds: Sequence[float] = (1.0,),
-        max_seconds: float = 24.0,
+        sample_rate: Annotated[int, Ge(1000), Le(768_000)] = 16000,
+        num_mels: Annotated[int, Ge(1), Le(1024)] = 40,
+        speeds: Sequence[Annotated[float, Ge(0.1), Le(10)]] = (1.0,),
+        max_seconds: Seconds = 24.0,
         convert: bool = True,
-        seed: int = 0,
+        seed: Seed = 0,
     ):
         super().__init__(seed)
         if labels not in KINDS:

@@ -11,6 +11,7 @@ import soundfile
 import torch
 from torchaudio.functional import resample
 
+from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.manifest import Utterance
@@ -61,22 +62,18 @@ class EspeakSpeech(SpeechSource):
         ValueError: Too few utterances, or see `SpeechSource`.
     """
 
+    @ranged
     def __init__(
         self,
         root: str,
         *,
-        num_train: int = 3000,
-        num_val: int = 200,
-        num_test: int = 200,
-        corpus_seed: int = 0,
+        num_train: Count = 3000,
+        num_val: Count = 200,
+        num_test: Count = 200,
+        corpus_seed: Seed = 0,
         **options: Any,
     ):
         sizes = (num_train, num_val, num_test)
-        if min(sizes) < 1 or corpus_seed < 0:
-            raise ValueError(
-                f"data.num_train={num_train}, num_val={num_val} and num_test={num_test} must be "
-                f"at least 1, corpus_seed={corpus_seed} at least 0."
-            )
         name = "-".join(map(str, (VERSION, corpus_seed, *sizes)))
         folder = Path(root) / "espeak" / name
         self.order = Order(folder, corpus_seed, sizes)

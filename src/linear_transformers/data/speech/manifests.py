@@ -1,8 +1,11 @@
 """A corpus given by a manifest for each split."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from annotated_types import Gt, Lt
+
+from linear_transformers.config.ranges import ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.audio import read_audio
@@ -30,6 +33,7 @@ class ManifestSpeech(SpeechSource):
         ValueError: See `SpeechSource` and `Lexicon`.
     """
 
+    @ranged
     def __init__(
         self,
         root: str,
@@ -38,13 +42,11 @@ class ManifestSpeech(SpeechSource):
         val: str | None,
         test: str,
         lexicon: str | None = None,
-        val_share: float = 0.1,
+        val_share: Annotated[float, Gt(0), Lt(1)] = 0.1,
         validate: bool = False,
         **options: Any,
     ):
         super().__init__(root, **options)
-        if not 0 < val_share < 1:
-            raise ValueError(f"data.val_share={val_share} was asked for; it is between 0 and 1.")
         self.paths = {"train": Path(train), "val": Path(val) if val else None, "test": Path(test)}
         self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
         self.val_share = val_share

@@ -8,11 +8,12 @@ from statistics import fmean
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field
+from annotated_types import Ge, Le
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from linear_transformers.config.messages import override
+from linear_transformers.config.ranges import Count, CountOrNone, Positive, Seed, Share
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
@@ -40,6 +41,7 @@ from linear_transformers.tasks.image_generation.sample_folder import SampleFolde
 # float32 rounding through a deep stack; a wrong recurrence is off by far more.
 STEP_TOLERANCE = 1e-3
 CHECKED_IMAGES = 4
+IMAGES = 8  # completed by default
 # What an image depends on: a job that is continued must agree in all of these.
 SETTINGS = (
     "mode", "image", "resize", "background", "mask", "rows", "n", "seed", "temperature", "top_k",
@@ -52,21 +54,21 @@ class SampleImages(Use[ImageModel]):
     """Complete or generate images. See conf/sample/image_generation.yaml for the options."""
 
     mode: Literal["complete", "generate"]
-    images: Annotated[int, Field(ge=1)]
-    index: list[int] | None
+    images: Count | None
+    index: list[CountOrNone] | None
     image: str | None
     resize: bool
-    background: Annotated[int, Field(ge=0, le=255)]
-    mask: str
-    rows: int | None
-    n: Annotated[int, Field(ge=1)]
-    seed: Annotated[int, Field(ge=0)]
-    temperature: Annotated[float, Field(gt=0)]
-    top_k: int | None
-    top_p: float | None
+    background: Annotated[int, Ge(0), Le(255)]
+    mask: str | None
+    rows: CountOrNone | None
+    n: Count
+    seed: Seed
+    temperature: Positive
+    top_k: Count | None
+    top_p: Share | None
     stepper: str
     precision: str
-    batch: Annotated[int, Field(ge=1)]
+    batch: Count
     check: bool
     data_root: str | None
     out: str | None
@@ -92,6 +94,7 @@ class SampleImages(Use[ImageModel]):
                 "weights": trained.weights,
                 "originals": originals,
                 **{name: getattr(self, name) for name in SETTINGS},
+                "mask": self.mask or "bottom",
             },
             overwrite=self.overwrite,
             resume=self.continue_,
@@ -121,12 +124,16 @@ class SampleImages(Use[ImageModel]):
     def _refuse_contradictions(self) -> None:
         if self.continue_ and self.overwrite:
             raise ValueError("continue=true keeps what overwrite=true removes. Give one of them.")
-        if self.image is not None and self.index is not None:
-            raise ValueError("index= chooses test images; with image=FILE there is one image only.")
+        given = [name for name in ("image", "index", "images") if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise ValueError(
+                f"{given[0]}= and {given[1]}= were both given: image is a file of your own, index "
+                "names test images, images counts them. Give one of them."
+            )
         if self.index is not None and len({*self.index}) < len(self.index):
             raise ValueError(f"index={self.index} names an image twice: n=2 completes each twice.")
         if self.mode == "generate":
-            for name in ("rows", "image", "index"):
+            for name in ("rows", "image", "index", "images", "mask"):
                 if (value := getattr(self, name)) is not None:
                     raise ValueError(
                         f"{name}={value} was given with mode=generate, which has no prompt."
@@ -137,14 +144,14 @@ class SampleImages(Use[ImageModel]):
         shape = trained.task.shape
         if self.mode == "generate":
             return Prompts.nothing(shape.length, self.n), []
-        mask = mask_of(self.mask, shape, rows=self.rows)
+        mask = mask_of(self.mask or "bottom", shape, rows=self.rows)
         if self.image is not None:
             image = read_image(
                 Path(self.image), shape, resize=self.resize, background=self.background
             )
             return prompts_of(image, mask, self.n), [self.image]
         images = trained.images(data_root=self.data_root)
-        chosen = _spread(len(images), self.images) if self.index is None else self.index
+        chosen = _spread(len(images), self.images or IMAGES) if self.index is None else self.index
         for i in chosen:
             if not 0 <= i < len(images):
                 raise ValueError(

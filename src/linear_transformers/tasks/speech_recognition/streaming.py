@@ -17,6 +17,7 @@ from linear_transformers.ctc import collapse
 from linear_transformers.data.speech import SpeechShape, Waveform, log_mel
 from linear_transformers.data.speech.audio import (
     KNOWN_SIZES,
+    RATES,
     checked,
     converted,
     truncated,
@@ -196,7 +197,7 @@ def _wav_header(pipe: io.BufferedIOBase) -> tuple[int, int, int | float]:
                     f"Standard input is a WAV of {bits}-bit samples of kind {kind}; streams are "
                     "of 16-bit integers. Convert it: sox - -b 16 -e signed -t wav -."
                 )
-            if 0 in (channels, rate):
+            if channels == 0 or rate not in RATES:
                 raise ValueError(
                     f"Standard input is a WAV of {channels} channels at {rate} Hz: its header is "
                     "damaged. Give another recording."

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TextIO
 
 import numpy as np
-from pydantic import Field
+from annotated_types import Ge, Le
 from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from linear_transformers.config.ranges import Nats, NotNegative, Seconds, Size
 from linear_transformers.ctc import NGram, align, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
 from linear_transformers.data.speech.features import shift_samples
@@ -38,6 +39,20 @@ from linear_transformers.tasks.speech_recognition.streaming import (
 )
 
 MANIFEST = ".jsonl"
+
+
+class Listed(NamedTuple):
+    """A recording that is to be read.
+
+    Attributes:
+        name: The file's path, or `-`.
+        reference: The labels of what is said, where it is known.
+        duration: The duration in seconds, where a manifest says so.
+    """
+
+    name: str
+    reference: list[int] | None = None
+    duration: float | None = None
 
 
 class Recording(NamedTuple):
@@ -64,16 +79,16 @@ class Transcribe(Use[SpeechModel]):
     format: Literal["phones", "ctm", "json"]
     out: str | None
     continue_: bool
-    beam: Annotated[int, Field(ge=1)] | None
+    beam: Size | None
     lm: str | None
-    lm_order: Annotated[int, Field(ge=1)]
-    lm_weight: float
-    lm_bonus: float
-    window: Annotated[float, Field(gt=0)] | None
-    overlap: Annotated[float, Field(ge=0)] | None
-    batch: Annotated[int, Field(ge=1)]
+    lm_order: Annotated[int, Ge(1), Le(100)]
+    lm_weight: Nats
+    lm_bonus: Nats
+    window: Seconds | None
+    overlap: NotNegative | None
+    batch: Size
     stream: bool
-    piece: Annotated[float, Field(gt=0)]
+    piece: Seconds
 
     def run(self, trained: SpeechModel, watch: Watch) -> Outcome:
         """Transcribe recordings in the order of their names."""
@@ -144,13 +159,16 @@ def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
     return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
 
 
-def _recordings(job: Transcribe, shape: SpeechShape) -> list[tuple[str, list[int] | None]]:
+def _recordings(job: Transcribe, shape: SpeechShape) -> list[Listed]:
     """Return the recordings' names, and their reference labels, which only a manifest has."""
     path = Path(job.audio)
     if path.suffix == MANIFEST:
-        return [(str(u.audio), shape.encode(u.units)) for u in _manifest(path, shape, "audio")]
+        return [
+            Listed(str(u.audio), shape.encode(u.units), u.duration)
+            for u in _manifest(path, shape, "audio")
+        ]
     names = ["-"] if job.audio == "-" else [str(recording) for recording in recordings_in(path)]
-    return [(name, None) for name in names]
+    return [Listed(name) for name in names]
 
 
 def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance]:
@@ -164,16 +182,16 @@ def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance
 
 
 def _groups(
-    recordings: Iterable[tuple[str, list[int] | None]],
+    recordings: Iterable[Listed],
     shape: SpeechShape,
     batch: int,
     faults: list[str],
 ) -> Iterator[list[Recording]]:
     """Yield recordings in groups of `batch`, and add what is wrong with others to `faults`."""
     group: list[Recording] = []
-    for name, reference in recordings:
+    for listed in recordings:
         try:
-            group.append(_read(name, reference, shape))
+            group.append(_read(listed, shape))
         except (ValueError, OSError) as error:
             faults.append(str(error))
         if len(group) == batch:
@@ -183,11 +201,12 @@ def _groups(
         yield group
 
 
-def _read(name: str, reference: list[int] | None, shape: SpeechShape) -> Recording:
+def _read(listed: Listed, shape: SpeechShape) -> Recording:
+    name, reference, duration = listed
     if name == "-":
         waveform = from_standard_input(shape.sample_rate)
     else:
-        waveform = read_audio(Path(name), shape.sample_rate)
+        waveform = read_audio(Path(name), shape.sample_rate, duration=duration)
     seconds = len(waveform) / shape.sample_rate
     return Recording(name, seconds, features_of(waveform, shape, name), reference)
 
@@ -233,9 +252,7 @@ def _utterance(job: Transcribe, name: str) -> str:
     return str(short.with_suffix("")).replace(" ", "_")
 
 
-def _unfinished(
-    job: Transcribe, recordings: Sequence[tuple[str, list[int] | None]]
-) -> list[tuple[str, list[int] | None]]:
+def _unfinished(job: Transcribe, recordings: Sequence[Listed]) -> list[Listed]:
     """Return the recordings that an earlier job, which was stopped, has not written.
 
     Raises:
@@ -257,11 +274,11 @@ def _unfinished(
             part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         written = [name for name in written if name != written[-1]]
     done, left = Counter(written), []
-    for name, reference in recordings:
-        if done[key(name)]:
-            done[key(name)] -= 1
+    for listed in recordings:
+        if done[key(listed.name)]:
+            done[key(listed.name)] -= 1
         else:
-            left.append((name, reference))
+            left.append(listed)
     return left
 
 

@@ -1,0 +1,132 @@
+"""The ranges of numbers, declared once, in the signature that takes them.
+
+A parameter's annotation says which numbers it takes: `num_heads: Size`. Configurations are checked
+against it before anything is made, and `ranged` checks whoever calls the class from Python.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
+from inspect import signature
+from operator import ge, gt, le, lt
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Le, Lt
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Count = Annotated[int, Ge(1), Le(10**9)]  # of batches, steps, items
+CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # where none makes sense
+Size = Annotated[int, Ge(1), Le(2**20)]  # of a tensor, along one axis
+Depth = Annotated[int, Ge(1), Le(10_000)]  # of layers
+Seed = Annotated[int, Ge(0), Lt(2**32)]
+Positive = Annotated[float, Gt(0), Le(1e12)]
+NotNegative = Annotated[float, Ge(0), Le(1e12)]
+Fraction = Annotated[float, Ge(0), Lt(1)]
+Share = Annotated[float, Gt(0), Le(1)]
+Seconds = Annotated[float, Gt(0), Le(1e6)]
+Nats = Annotated[float, Ge(-1e6), Le(1e6)]
+
+_Share = Annotated[float, Ge(0), Le(1)]
+_Epochs = Annotated[int, Ge(-1)]  # -1 is without end
+_BOUNDS = {Ge: (ge, "at least"), Gt: (gt, "above"), Le: (le, "at most"), Lt: (lt, "below")}
+
+
+class Foreign:
+    """Options of torch's optimizers and of Lightning's trainer and callbacks, by name: their own
+    annotations say nothing of ranges."""
+
+    lr: Annotated[float, Gt(0)]
+    betas: tuple[Fraction, Fraction]
+    eps: NotNegative
+    weight_decay: NotNegative
+    momentum: NotNegative
+    decay: _Share
+    update_every_n_steps: Count
+    max_epochs: _Epochs | None
+    max_steps: _Epochs
+    min_epochs: CountOrNone | None
+    min_steps: CountOrNone | None
+    num_nodes: Count
+    accumulate_grad_batches: Count
+    gradient_clip_val: Positive | None
+    check_val_every_n_epoch: Count | None
+    val_check_interval: Count | Share | str | None
+    log_every_n_steps: CountOrNone | None
+    num_sanity_val_steps: _Epochs | None
+    limit_train_batches: CountOrNone | _Share | None
+    limit_val_batches: CountOrNone | _Share | None
+    limit_test_batches: CountOrNone | _Share | None
+    overfit_batches: CountOrNone | _Share
+    reload_dataloaders_every_n_epochs: CountOrNone
+
+
+FOREIGN = get_type_hints(Foreign, include_extras=True)
+
+
+def ranged(init: F) -> F:
+    """Make a constructor refuse numbers that its annotations do not take.
+
+    Raises:
+        ValueError: In the constructor: it names the argument, the number and the range.
+    """
+    parameters = signature(init)
+
+    @wraps(init)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        limits = _limits_of(init)
+        for name, value in parameters.bind(*args, **kwargs).arguments.items():
+            if isinstance(value, int | float) and name in limits:
+                check_range(name, value, limits[name])
+        return init(*args, **kwargs)
+
+    return checked  # pyright: ignore[reportReturnType]
+
+
+def check_range(name: str, value: float, limits: list[list[Any]]) -> None:
+    """Refuse a number outside of all given ranges.
+
+    Args:
+        name: The name of what is checked.
+        value: The number.
+        limits: The ranges, each a list of the bounds of `annotated_types`.
+
+    Raises:
+        ValueError: It is outside.
+    """
+    if not any(all(_holds(bound, value) for bound in bounds) for bounds in limits):
+        broken = ([bound for bound in bounds if not _holds(bound, value)] for bounds in limits)
+        words = "; or ".join(" and ".join(map(_said, bounds)) for bounds in broken)
+        raise ValueError(f"{name}={value} was asked for; it must be {words}.")
+
+
+@cache
+def _limits_of(init: Callable[..., Any]) -> dict[str, list[list[Any]]]:
+    hints = get_type_hints(init, include_extras=True)
+    found = {name: list(_ranges(hint)) for name, hint in hints.items()}
+    return {name: ranges for name, ranges in found.items() if ranges}
+
+
+def _ranges(annotation: Any) -> Iterator[list[Any]]:
+    if get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _ranges(part)
+    elif get_origin(annotation) is Annotated:
+        bounds = [bound for bound in get_args(annotation)[1:] if type(bound) in _BOUNDS]
+        if bounds:
+            yield bounds
+
+
+def _holds(bound: Any, value: float) -> bool:
+    compare, _ = _BOUNDS[type(bound)]
+    return compare(value, _limit(bound))  # NaN holds in none
+
+
+def _said(bound: Any) -> str:
+    _, words = _BOUNDS[type(bound)]
+    return f"{words} {_limit(bound):g}"
+
+
+def _limit(bound: Any) -> float:
+    (name,) = bound.__slots__
+    return getattr(bound, name)
