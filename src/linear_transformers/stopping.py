@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from signal import Signals
+from typing import Any
 
 SIGNALS = [
     Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
@@ -32,6 +33,9 @@ class Stopped(BaseException):
         super().__init__(f"by {'Ctrl-C' if number == Signals.SIGINT else number.name}")
         self.signal = number
         self.lines: list[str] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:  # from the process of a launcher
+        return type(self), (self.signal,)
 
     @property
     def exit_code(self) -> int:
@@ -57,8 +61,9 @@ def catching() -> Iterator[None]:
 
     What comes after the first is ignored, but a second Ctrl-C ends the process at once.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may set handlers
+    mine = signal.getsignal(SIGNALS[0]) is _on_signal
+    if mine or threading.current_thread() is not threading.main_thread():
+        yield  # already; or not possible: only the main thread may set handlers
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
     _state.noted, _state.deferring = None, False

@@ -3,9 +3,13 @@
 import json
 
 import pytest
+from hydra.errors import MissingConfigException
 
+from linear_transformers.config.composition import about_composition
+from linear_transformers.config.folder import Configurations
+from linear_transformers.pictures.tables import print_rows
 from linear_transformers.runs.sweeps import Outcome, Sweep
-from tests.programs import QUICK, figures, run
+from tests.programs import QUICK, figures, run, run_apart
 
 
 def results(runs) -> tuple[list[dict], str]:
@@ -81,12 +85,81 @@ def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
     assert "one device" in capfd.readouterr().err
 
 
-def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path):
+def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path, capsys):
     sweep = Sweep(tmp_path / "s", "uv run train.py")
-    sweep.add(["a=1", "b=2"], Outcome(1.5, {"bits": 1.5}), "")
-    assert "| 0 | 1.5 | done |" in (tmp_path / "s/results.md").read_text()
-    sweep.add(["a=1", "b=3"], None, "no | good")
+    for number, (words, outcome, message) in enumerate(
+        ((["a=1", "b=2"], Outcome(1.5, {"bits": 1.5}), ""), (["a=1", "b=3"], None, "no | good"))
+    ):
+        sweep.begin(number, words)
+        sweep.end(number, words, outcome, message)
+    sweep.begin(2, ["a=1", "b=4"])
     assert (tmp_path / "s/results.md").read_text().splitlines() == [
         "| job | b | bits | status |", "| --- | --- | --- | --- |", "| 0 | 2 | 1.5 | done |",
         "| 1 | 3 |  | failed |",
     ]  # fmt: skip
+    sweep.report("uv run train.py -m b=2,3,4 sweep.skip_done=true")
+    assert "| 2 | 4 |  | killed |" in (tmp_path / "s/results.md").read_text()
+    said = capsys.readouterr().err
+    assert "job 2 killed: its process ended without a word" in said
+    assert "missing  uv run train.py -m b=2,3,4 sweep.skip_done=true" in said
+
+
+def test_seeds_have_a_mean_and_a_spread(tmp_path):
+    sweep = Sweep(tmp_path, "")
+    for number in range(4):
+        words = [f"model={'ab'[number // 2]}", f"seed={number % 2}"]
+        sweep.begin(number, words)
+        sweep.end(number, words, Outcome(0.0, {"run": "x", "bits": 1.0 + number}), "")
+    page = (tmp_path / "results.md").read_text()
+    assert "| mean ± s.d. | a | 2 seeds |  | 1.5 ± 0.71 |" in page
+    assert "| mean ± s.d. | b | 2 seeds |  | 3.5 ± 0.71 |" in page
+
+
+def test_no_figure_is_cut_at_80_columns(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = [f"a_rather_long_name_{i}" for i in range(9)]
+    rows = [{"job": j, **{name: 1000.123 * i + j for i, name in enumerate(names)}, "same": "s"}
+            for j in range(3)]  # fmt: skip
+    print_rows("3 jobs", rows)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    for row in rows:
+        assert all(str(row[name]) in printed for name in names)
+    assert all(name.replace("_", " ") in printed for name in names)
+    assert "same" not in printed
+
+
+def test_only_what_is_missing_runs_again(tmp_path, capfd):
+    words = ("-m", *QUICK, "model.num_heads=3,2", f"paths.runs={tmp_path}", "test=false")
+    with pytest.raises(SystemExit):
+        run("train", *words)
+    assert "sweep.skip_done=true" in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        run("train", *words, "sweep.skip_done=true")
+    said = capfd.readouterr().err
+    assert "job 1 was done before" in said
+    assert len(list(tmp_path.glob("*/config.yaml"))) == 1
+    assert len(list((tmp_path / "sweeps").iterdir())) == 1
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_jobs_side_by_side_make_the_same_table(tmp_path, launcher):
+    """In processes of their own: each has its row, and the parent prints all."""
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
+    printed = run_apart(
+        "train", "-m", *QUICK, "seed=1,2", "test=false", f"paths.runs={tmp_path}",
+        f"hydra/launcher={launcher}",
+    )  # fmt: skip
+    jobs, _ = results(tmp_path)
+    assert [(job["job"], job["status"]) for job in jobs] == [(0, "done"), (1, "done")]
+    assert "2 jobs" in printed
+    assert "2 seeds" in printed
+    assert len(list(tmp_path.glob("*/checkpoints/last.ckpt"))) == 2
+
+
+def test_a_launcher_that_is_not_installed_is_named_with_its_package():
+    conf = Configurations.of("train")
+    error = MissingConfigException("", missing_cfg_file="hydra/launcher/joblib")
+    assert "hydra/launcher=joblib needs a package" in about_composition(error, conf)
+    error = MissingConfigException("", missing_cfg_file="hydra/sweeper/optuna")
+    assert "optuna" in about_composition(error, conf)

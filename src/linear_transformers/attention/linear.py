@@ -1,8 +1,9 @@
 """Linear attention: eq. 8 of Katharopoulos et al. (2020), O(t) in time, O(1) in state."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 
 from linear_transformers import kernels
@@ -12,7 +13,7 @@ from linear_transformers.attention.base import (
     CrossAttention,
     check_equal_lengths,
 )
-from linear_transformers.config.ranges import NotNegative, Positive, ranged
+from linear_transformers.config.ranges import Positive, ranged
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.precision import mapped, widened
@@ -53,7 +54,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         head_dim: int,
         *,
         feature_map: FeatureMapFactory,
-        eps: NotNegative = 1e-6,
+        eps: Annotated[float, Ge(0), Le(1)] = 1e-6,
         scale: Positive = 1.0,
         kernel: str = "auto",
     ):

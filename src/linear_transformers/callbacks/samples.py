@@ -10,6 +10,7 @@ from linear_transformers.runs.folder import Run
 from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tracking import trackers_of
+from linear_transformers.training.module import Training, all_finite
 
 
 class Samples(Callback):
@@ -52,6 +53,9 @@ class Samples(Callback):
         self.validations += 1
         if not due or trainer.sanity_checking or not trainer.is_global_zero:
             return
+        assert isinstance(pl_module, Training)
+        if not all_finite(pl_module.sums):
+            return  # nothing can be drawn, and Performance is about to say why
         self.output.watchers = trackers_of(trainer)
         self.output.step = trainer.global_step
         self.output.prefix = f"{trainer.global_step:07d}-"

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,15 @@ from omegaconf.resolvers import oc
 
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import first_line, nearest, unknown_key
+from linear_transformers.provenance import call_with
+
+# Plugins of Hydra's, and the extras of this project that bring them.
+PLUGINS = {
+    "hydra/launcher=joblib": "joblib",
+    "hydra/launcher=submitit_local": "submitit",
+    "hydra/launcher=submitit_slurm": "submitit",
+    "hydra/sweeper=optuna": "optuna",
+}
 
 
 def register_project(folder: Path) -> None:
@@ -98,6 +108,13 @@ def value_of(key: str, arguments: Sequence[str]) -> str | None:
     return str(parsed.value())
 
 
+def num_jobs(words: Sequence[str]) -> int:
+    """Return the number of jobs of a multirun, as far as its command line tells."""
+    parsed = [_parsed(word) for word in words if "=" in word and not word.startswith("-")]
+    swept = [override for override in parsed if override.is_sweep_override()]
+    return prod(len([*override.sweep_iterator()]) for override in swept)
+
+
 def _parsed(word: str) -> Override:
     return OverridesParser.create().parse_override(word)
 
@@ -165,6 +182,8 @@ def about_composition(error: Exception, conf: Configurations) -> str:
         choices = conf.choices(group)
         if below := [choice for choice in choices if choice.startswith(f"{name}/")]:
             return f"{group}={name} is a folder. Choose one of {', '.join(below)}."
+        if (extra := PLUGINS.get(f"{group}={name}")) is not None:
+            return f"{group}={name} needs a package that is not installed: {call_with(extra)}"
         return f"{group}={name} is not a choice. {nearest(name, choices)}"
     first = first_line(error)
     if isinstance(error, OverrideParseException):

@@ -9,7 +9,7 @@ from functools import cache, wraps
 from inspect import signature
 from operator import ge, gt, le, lt
 from types import UnionType
-from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Le, Lt
 
@@ -19,6 +19,9 @@ Count = Annotated[int, Ge(1), Le(10**9)]  # of batches, steps, items
 CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # where none makes sense
 Size = Annotated[int, Ge(1), Le(2**20)]  # of a tensor, along one axis
 Depth = Annotated[int, Ge(1), Le(10_000)]  # of layers
+Directions = Annotated[int, Ge(1), Le(2**14)]  # of random features
+Sentences = Annotated[int, Ge(1), Le(10**6)]  # to synthesise
+Masks = Annotated[int, Ge(0), Le(1000)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 Positive = Annotated[float, Gt(0), Le(1e12)]
 NotNegative = Annotated[float, Ge(0), Le(1e12)]
@@ -38,11 +41,14 @@ class Foreign:
 
     lr: Annotated[float, Gt(0)]
     betas: tuple[Fraction, Fraction]
-    eps: NotNegative
+    eps: _Share
     weight_decay: NotNegative
     momentum: NotNegative
     decay: _Share
     update_every_n_steps: Count
+    update_starting_at_step: CountOrNone | None
+    update_starting_at_epoch: CountOrNone | None
+    device: Literal["cpu", "cuda"] | None
     max_epochs: _Epochs | None
     max_steps: _Epochs
     min_epochs: CountOrNone | None

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.config.ranges import Size, ranged
+from linear_transformers.config.ranges import Directions, ranged
 from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
@@ -24,7 +24,7 @@ class Fourier(RandomFeatures):
     """
 
     @ranged
-    def __init__(self, head_dim: int, *, num_directions: Size | None = None):
+    def __init__(self, head_dim: int, *, num_directions: Directions | None = None):
         super().__init__(head_dim, num_directions=num_directions)
         self.feature_dim = 2 * len(self.directions)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.config.ranges import Size, ranged
+from linear_transformers.config.ranges import Directions, Size, ranged
 from linear_transformers.feature_maps.base import FeatureMap
 
 
@@ -27,7 +27,7 @@ class RandomFeatures(FeatureMap):
     directions: Tensor
 
     @ranged
-    def __init__(self, head_dim: Size, *, num_directions: Size | None = None):
+    def __init__(self, head_dim: Size, *, num_directions: Directions | None = None):
         super().__init__()
         number = 2 * head_dim if num_directions is None else num_directions
         self.register_buffer("directions", orthogonal_directions(number, head_dim))

@@ -5,6 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
 from pathlib import Path
@@ -22,19 +23,21 @@ from linear_transformers.config.composition import (
     about_composition,
     check_sweep,
     from_environment,
+    num_jobs,
     register_project,
     resolved_data,
     value_of,
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
-from linear_transformers.config.messages import first_line, out_of_memory
+from linear_transformers.config.messages import first_line, out_of_memory, override
 from linear_transformers.files import room
-from linear_transformers.provenance import call_of, in_words_of_this_call
+from linear_transformers.provenance import call_again, call_of, in_words_of_this_call
 from linear_transformers.runs.folder import (
     AUTO,
     CHECKPOINTS,
     check_name,
+    claim_folder,
     find_checkpoint,
     folder_of,
     is_first_process,
@@ -45,6 +48,8 @@ from linear_transformers.stopping import Stopped, catching
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
 ALLOW = "allow="  # accepted here only: no file can allow anything
+SWEEP_FOLDER = "hydra.sweep.dir="
+COMMAND_FILE = "command"  # in a multirun's folder: what was typed
 # The jobs, imported when they are to run: torch takes seconds.
 TRAINING = "linear_transformers.jobs.train:run"
 USING = "linear_transformers.jobs.use:use"
@@ -102,7 +107,7 @@ class Program:
         finally:
             sys.argv = self.typed
             if self.sweep is not None:
-                self.sweep.report()
+                self._end_sweep(self.sweep)
 
     def _compose_and_run(
         self, run: Callable[..., Any], conf: Configurations, arguments: Sequence[str]
@@ -122,29 +127,70 @@ class Program:
             conf.check_keys(overrides)
             check_sweep(overrides)
             self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
+        if {"-m", "--multirun"} & {*overrides}:
+            folder = self._sweep_folder(overrides)
+            self.sweep = Sweep(folder, call_of(self.name))
+            self.num_jobs = num_jobs(overrides)
+            overrides = [word for word in overrides if not word.startswith(SWEEP_FOLDER)]
+            overrides.append(override(SWEEP_FOLDER.rstrip("="), folder))
         words = [*with_defaults_open(overrides, conf.groups), *self.found]
         sys.argv = [self.typed[0], *words]  # where Hydra reads them
         with _traceback("1"):  # Hydra raises what it would print
             run(self._task)()
 
+    def _sweep_folder(self, words: Sequence[str]) -> Path:
+        """Return the folder of this multirun: a new one, the one that was named, or with
+        sweep.skip_done=true the newest of the same command."""
+        if (named := value_of("hydra.sweep.dir", words)) is not None:
+            return Path(named)
+        above = Path(value_of("paths.runs", words) or self.project / "runs") / "sweeps"
+        own = [word for word in words if not word.startswith("sweep.")]
+        if value_of("sweep.skip_done", words) == "True":
+            for folder in sorted(above.glob("*/"), reverse=True):
+                if (note := folder / COMMAND_FILE).is_file() and note.read_text() == repr(own):
+                    return folder
+        folder = claim_folder(above / f"{datetime.now():%Y%m%d-%H%M%S}", numbered=True)
+        (folder / COMMAND_FILE).write_text(repr(own))
+        return folder
+
+    def _end_sweep(self, sweep: Sweep) -> None:
+        """Print the table of a multirun; leave no folder of one that never began."""
+        if sweep.jobs:
+            sweep.report(call_again(self.name, "sweep.skip_done=true"))
+        elif (sweep.folder / COMMAND_FILE).is_file():
+            (sweep.folder / COMMAND_FILE).unlink()
+            sweep.folder.rmdir()
+
     def _task(self, cfg: DictConfig) -> float | None:
-        """Run the job with a configuration that Hydra composed."""
+        """Run the job with a configuration that Hydra composed, as one of a multirun or alone."""
         self.composed = True
         sys.argv = self.typed  # what a record, and a process that is started, have to say
+        register_project(self.project)  # a launcher's process has not done so
         about = HydraConfig.get()
-        outcome, message = None, "stopped before its end"
-        try:
+        if about.mode == RunMode.RUN:
             outcome, message = self._attempt(cfg)
+            if outcome is None:
+                sys.exit(f"error: {message}")
+            return outcome.objective
+        assert self.sweep is not None
+        number = int(about.job.num)
+        words = (word.removeprefix("++") for word in about.overrides.task)
+        typed = [word for word in words if word not in self.found]
+        overrides = [*(word for word in typed if not word.startswith("sweep.")), *self.allowing]
+        outcome, message = self.sweep.begin(number, overrides), "stopped before its end"
+        if outcome is not None:
+            print(f"job {number} was done before", file=sys.stderr)
+            return outcome.objective
+        if "torch" not in sys.modules and not about.launcher._target_.endswith("BasicLauncher"):
+            share = max(1, (os.cpu_count() or 1) // self.num_jobs)
+            os.environ.setdefault("OMP_NUM_THREADS", str(share))
+        try:
+            with catching():
+                outcome, message = self._attempt(cfg)
         finally:
-            if about.mode == RunMode.MULTIRUN:
-                self.sweep = self.sweep or Sweep(Path(about.sweep.dir), call_of(self.name))
-                words = (word.removeprefix("++") for word in about.overrides.task)
-                typed = [word for word in words if word not in self.found]
-                self.sweep.add([*typed, *self.allowing], outcome, message)
+            self.sweep.end(number, overrides, outcome, message)
         if outcome is not None:
             return outcome.objective
-        if about.mode == RunMode.RUN:
-            sys.exit(f"error: {message}")
         print(f"error: {message}", file=sys.stderr)
         raise JobFailedError  # an exit would end the sweep
 

@@ -78,6 +78,13 @@ class Paths:
 
 
 @dataclass(kw_only=True)
+class SweepOptions:
+    """What a multirun does; the command line has looked at it before any job begins."""
+
+    skip_done: bool
+
+
+@dataclass(kw_only=True)
 class TrainJob:
     """The options of train.py: conf/train.yaml says what each of them is."""
 
@@ -91,6 +98,7 @@ class TrainJob:
     train: bool
     test: bool
     compile: bool
+    sweep: SweepOptions
     matmul_precision: Literal["highest", "high", "medium"]
     paths: Paths
     proposed: dict[str, Any]

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchaudio.transforms import SpecAugment
 
-from linear_transformers.config.ranges import CountOrNone, Size, ranged
+from linear_transformers.config.ranges import CountOrNone, Masks, Size, ranged
 from linear_transformers.models.acoustic import Convolution, Normalization, subsampling_of
 from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.transformer import StackState, Transformer
@@ -64,9 +64,9 @@ class SpeechEncoder(nn.Module):
         width: Size = 3,
         lookahead: CountOrNone = 0,
         normalization: str = "corpus",
-        time_masks: CountOrNone = 0,
+        time_masks: Masks = 0,
         time_mask_frames: CountOrNone = 0,
-        mel_masks: CountOrNone = 0,
+        mel_masks: Masks = 0,
         mel_mask_bands: CountOrNone = 0,
     ):
         super().__init__()

@@ -1,5 +1,6 @@
 """Tables: rows as Markdown, and figures in the terminal."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,47 @@ def print_table(title: str, *rows: tuple[str, str, str]) -> None:
         table.add_row(*row)
     print()
     Console(highlight=False).print(table)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows as a table, in which nothing is cut whatever the terminal's width.
+
+    A column that says the same in every row is left out. What is too wide goes into further
+    tables, each with the first column.
+    """
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    first, *others = [
+        name
+        for i, name in enumerate(names)
+        if i == 0 or len(rows) == 1 or len({str(row.get(name)) for row in rows}) > 1
+    ]
+    # Wide without a terminal: a log can be scrolled.
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(highlight=False, width=200)
+    print()
+    while others:
+        count = len(others)
+        while count > 1 and _width([first, *others[:count]], rows) > console.width:
+            count -= 1
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for name in (first, *others[:count]):
+            numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
+            side = "right" if numbers else "left"
+            table.add_column(name.replace("_", " "), justify=side, overflow="fold")
+        for row in rows:
+            table.add_row(*(_shown(row.get(name)) for name in (first, *others[:count])))
+        console.print(table)
+        title, others = "", others[count:]
+
+
+def _width(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:
+    """Return the width of a table: its columns are two blanks apart."""
+    return sum(max(len(name), *(len(_shown(row.get(name))) for row in rows)) + 2 for name in names)
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else str(value)
 
 
 def _cell(value: Any) -> str:

@@ -3,17 +3,18 @@
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from linear_transformers.files import replacing
-from linear_transformers.pictures.tables import markdown
+from linear_transformers.pictures.tables import markdown, print_rows
 from linear_transformers.runs.folder import shown
+
+SEED = "seed"
+KILLED = "its process ended without a word: it was killed, or lacked memory"
 
 
 @dataclass(frozen=True)
@@ -30,70 +31,131 @@ class Outcome:
 
 
 class Sweep:
-    """The jobs of one multirun so far. Its files are rewritten after each job."""
+    """The jobs of one multirun, in whichever processes they run: each has a file of its own.
+
+    Args:
+        folder: The multirun's folder.
+        call: How to call the program again.
+    """
 
     def __init__(self, folder: Path, call: str):
         self.folder = folder
         self.call = call
-        self.jobs: list[dict[str, Any]] = []
 
-    def add(self, overrides: Sequence[str], outcome: Outcome | None, message: str) -> None:
-        """Add one job.
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        """What is known of each job that began, in their order."""
+        found = [json.loads(path.read_text()) for path in (self.folder / "jobs").glob("*.json")]
+        return sorted(found, key=lambda job: job["job"])
+
+    def begin(self, number: int, overrides: Sequence[str]) -> Outcome | None:
+        """Note that a job begins; or return its outcome, if it was done before.
 
         Args:
+            number: The job's number.
+            overrides: The job's part of the command line.
+        """
+        for job in self.jobs:
+            if (
+                job["job"] == number
+                and job["overrides"] == [*overrides]
+                and job["status"] == "done"
+            ):
+                return Outcome(job["objective"], job["figures"])
+        self._write(number, overrides=[*overrides], status="running")
+        return None
+
+    def end(
+        self, number: int, overrides: Sequence[str], outcome: Outcome | None, message: str
+    ) -> None:
+        """Note how a job ended.
+
+        Args:
+            number: The job's number.
             overrides: The job's part of the command line.
             outcome: The result; None if the job failed.
             message: The reason of the failure.
         """
-        job = {
-            "job": len(self.jobs),
-            "overrides": list(overrides),
-            "status": "failed" if outcome is None else "done",
-            "message": message if outcome is None else "",
-            "figures": {} if outcome is None else outcome.figures,
-        }
-        self.jobs.append(job)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        if outcome is None:
+            self._write(number, overrides=[*overrides], status="failed", message=message)
+        else:
+            self._write(
+                number, overrides=[*overrides], status="done", figures=outcome.figures,
+                objective=outcome.objective,
+            )  # fmt: skip
+        self._summarise()
+
+    def _write(self, number: int, **known: Any) -> None:
+        blank = {"job": number, "message": "", "figures": {}, "objective": None}
+        folder = self.folder / "jobs"
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(folder / f"{number}.json") as partial:
+            partial.write_text(json.dumps(blank | known, indent=2) + "\n")
+
+    def _summarise(self) -> None:
+        jobs = self.jobs
         for name, text in (
-            ("results.json", json.dumps(self.jobs, indent=2)), ("results.md", markdown(self.rows()))
+            ("results.json", json.dumps(jobs, indent=2)), ("results.md", markdown(rows_of(jobs)))
         ):  # fmt: skip
             with replacing(self.folder / name) as partial:
                 partial.write_text(text + "\n")
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each job: its number, its swept choices, its figures, its status."""
-        return [
-            {"job": job["job"], **row, "status": job["status"]}
-            for job, row in zip(self.jobs, table_of(self.jobs), strict=True)
-        ]
+    def report(self, missing: str) -> None:
+        """Print the table, and the commands that rerun failed jobs.
 
-    def report(self) -> None:
-        """Print the table, and the commands that rerun failed jobs."""
-        rows = self.rows()
-        table = Table(title=f"{len(rows)} jobs", title_justify="left", box=None, pad_edge=False)
-        for name in rows[0]:
-            numbers = all(isinstance(row[name], int | float | None) for row in rows)
-            table.add_column(name.replace("_", " "), justify="right" if numbers else "left")
-        for row in rows:
-            table.add_row(*("" if value is None else str(value) for value in row.values()))
-        print()
-        # Wide without a terminal: a log can be scrolled, but a truncated figure cannot be read.
-        console = Console(highlight=False)
-        wide = console if console.is_terminal else Console(highlight=False, width=200)
-        wide.print(table)
-        print(f"\ntable    {shown(self.folder)}/results.md, results.json")
+        Args:
+            missing: The command that runs whatever is not done.
+        """
         for job in self.jobs:
-            if job["status"] == "failed":
-                print(f"job {job['job']} failed: {job['message']}", file=sys.stderr)
-                again = shlex.join(job["overrides"])
-                print(f"again    {self.call} {again}", file=sys.stderr)
+            if job["status"] == "running":
+                self._write(job["job"], overrides=job["overrides"], status="killed", message=KILLED)
+        if not (jobs := self.jobs):
+            return
+        self._summarise()
+        print_rows(f"{len(jobs)} jobs", rows_of(jobs))
+        print(f"\ntable    {shown(self.folder)}/results.md, results.json")
+        failed = [job for job in jobs if job["status"] != "done"]
+        for job in failed:
+            print(f"job {job['job']} {job['status']}: {job['message']}", file=sys.stderr)
+            print(f"again    {self.call} {shlex.join(job['overrides'])}", file=sys.stderr)
+        if failed:
+            print(f"missing  {missing}", file=sys.stderr)
+
+
+def rows_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a row for each job: its number, its swept choices, its figures, its status; and where
+    seeds were swept, a row for each group of them: the mean and the standard deviation."""
+    table = table_of(jobs)
+    rows = [
+        {"job": job["job"], **row, "status": job["status"]}
+        for job, row in zip(jobs, table, strict=True)
+    ]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    swept = [key for key in _swept(jobs) if key != SEED]
+    for row in rows if SEED in _swept(jobs) else ():
+        if row["status"] == "done":
+            groups.setdefault(tuple(row[key] for key in swept), []).append(row)
+    means = [_mean(group, swept) for group in groups.values() if len(group) > 1]
+    return [*rows, *means]
+
+
+def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, Any]:
+    """Return the row of a group of seeds."""
+    mean: dict[str, Any] = {"job": "mean ± s.d."}
+    for name in rows[0]:
+        values = [row[name] for row in rows]
+        if name in swept:
+            mean[name] = values[0]
+        elif name == SEED:
+            mean[name] = f"{len(rows)} seeds"
+        elif name != "job" and all(isinstance(value, int | float) for value in values):
+            mean[name] = f"{fmean(values):.4g} ± {stdev(values):.2g}"
+    return mean
 
 
 def table_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the swept choices and the figures of each job in a `results.json`."""
-    chosen = [_choices(job["overrides"]) for job in jobs]
-    keys = dict.fromkeys(key for choices in chosen for key in choices)
-    swept = [key for key in keys if len({choices.get(key) for choices in chosen}) > 1]
+    chosen, swept = [_choices(job["overrides"]) for job in jobs], _swept(jobs)
     figures = dict.fromkeys(name for job in jobs for name in job["figures"])
     return [
         {
@@ -102,6 +164,13 @@ def table_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         for job, choices in zip(jobs, chosen, strict=True)
     ]
+
+
+def _swept(jobs: Sequence[dict[str, Any]]) -> list[str]:
+    """Return the options in which jobs differ."""
+    chosen = [_choices(job["overrides"]) for job in jobs]
+    keys = dict.fromkeys(key for choices in chosen for key in choices)
+    return [key for key in keys if len({choices.get(key) for choices in chosen}) > 1]
 
 
 def _choices(overrides: Sequence[str]) -> dict[str, str]:

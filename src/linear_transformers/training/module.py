@@ -59,7 +59,7 @@ class Training(LightningModule):
         self.resume_optimizer = resume_optimizer
         self._resumed_anew = False
         self.evaluation = Evaluation({}, {})
-        self._sums: Statistics = {}
+        self.sums: Statistics = {}
         # Wrong options are refused now rather than after loading.
         scheduler(optimizer(self.model.parameters()), 1)
 
@@ -70,10 +70,10 @@ class Training(LightningModule):
         return loss
 
     def on_validation_epoch_start(self) -> None:
-        self._sums = {}
+        self.sums = {}
 
     def on_test_epoch_start(self) -> None:
-        self._sums = {}
+        self.sums = {}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self._add(batch)
@@ -89,12 +89,12 @@ class Training(LightningModule):
 
     def _add(self, batch: Any) -> None:
         for name, value in self.task.statistics(batch).items():
-            self._sums[name] = self._sums[name] + value if name in self._sums else value
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def _judge(self, stage: str) -> None:
         """Log the metrics of the sums over all devices: exact, however batches were divided."""
         reduce = self.trainer.strategy.reduce
-        sums = {name: reduce(value, reduce_op="sum") for name, value in self._sums.items()}
+        sums = {name: reduce(value, reduce_op="sum") for name, value in self.sums.items()}
         figures = self.task.judge(sums)
         for name, value in figures.items():
             self.log(f"{stage}/{name}", value.float())

@@ -11,7 +11,7 @@ import soundfile
 import torch
 from torchaudio.functional import resample
 
-from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.config.ranges import Seed, Sentences, ranged
 from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.manifest import Utterance
@@ -67,9 +67,9 @@ class EspeakSpeech(SpeechSource):
         self,
         root: str,
         *,
-        num_train: Count = 3000,
-        num_val: Count = 200,
-        num_test: Count = 200,
+        num_train: Sentences = 3000,
+        num_val: Sentences = 200,
+        num_test: Sentences = 200,
         corpus_seed: Seed = 0,
         **options: Any,
     ):
