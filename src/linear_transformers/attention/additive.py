@@ -5,7 +5,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops.precision import widened, without_autocast
@@ -34,7 +33,7 @@ class AdditiveAttention(CachedAttention):
         self.block_size = block_size
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         return self._attend(q, k.transpose(1, 2), v.transpose(1, 2), 0)
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:

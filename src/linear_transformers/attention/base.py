@@ -10,11 +10,53 @@ from torch import Tensor, nn
 from linear_transformers import shapes as sh
 from linear_transformers.config.ranges import Size, ranged
 
+SEQUENCE = ("batch", "time")  # the axes of a sequence and of a position before heads and width
+POSITION = ("batch",)
 State = TypeVar("State")
 Memory = TypeVar("Memory")
 
 
-class CausalAttention(nn.Module, ABC, Generic[State]):
+class Heads:
+    """The axes that inputs have: those of sequences, then the heads and their width.
+
+    Attributes:
+        num_heads: The number of heads.
+        head_dim: The width of each.
+    """
+
+    num_heads: int
+    head_dim: int
+
+    def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
+        """Check the axes [batch, time, head, width] of inputs to the causal form.
+
+        Raises:
+            ValueError: They are other ones, of another number of heads, or not equally many.
+        """
+        self.check_heads(SEQUENCE, q, k, v)
+        if not 0 < q.shape[1] == k.shape[1] == v.shape[1]:
+            raise ValueError(
+                f"Causal attention was given {q.shape[1]} queries and {k.shape[1]} keys with "
+                f"{v.shape[1]} values. Give as many of one as of the others, at least one; earlier "
+                "keys belong in the state."
+            )
+
+    def check_heads(self, axes: tuple[str, ...], *inputs: Tensor) -> None:
+        """Check that inputs have these axes, then one for the heads and one for their width.
+
+        Raises:
+            ValueError: They do not.
+        """
+        for x in inputs:
+            if x.ndim != len(axes) + 2 or x.shape[-2:] != (self.num_heads, self.head_dim):
+                wanted = ", ".join((*axes, f"{self.num_heads} heads", f"width {self.head_dim}"))
+                raise ValueError(
+                    f"{type(self).__name__} was given {list(x.shape)}, and takes [{wanted}]. "
+                    "transpose(1, 2) turns [batch, head, time, width] into it."
+                )
+
+
+class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
     """Attention that can be trained in parallel and run one position at a time.
 
     The two forms are one function: stepping through a sequence from `init_state` yields
@@ -61,7 +103,7 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         """Return the outputs of all positions, each seeing itself and those before it.
 
         Raises:
-            ValueError: The numbers of queries and keys differ, or there are none.
+            ValueError: See `check`.
         """
         return self.prefill(q, k, v)[0]
 
@@ -113,11 +155,11 @@ class CausalAttention(nn.Module, ABC, Generic[State]):
         """Return the outputs of positions that follow `state`, and the state after them.
 
         Raises:
-            ValueError: The numbers of queries and keys differ, or there are none.
+            ValueError: See `check`.
         """
 
 
-class BidirectionalAttention(ABC):
+class BidirectionalAttention(Heads, ABC):
     """Attention without a causal mask, as encoders use it."""
 
     @abstractmethod
@@ -157,12 +199,3 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
 
 # Called with num_heads and head_dim, once per layer.
 AttentionFactory = Callable[[int, int], CausalAttention]
-
-
-def check_equal_lengths(q: sh.Queries, k: sh.Keys) -> None:
-    """Raise a ValueError unless there are as many queries as keys, and at least one."""
-    if not 0 < q.shape[1] == k.shape[1]:
-        raise ValueError(
-            f"Causal attention was given {q.shape[1]} queries and {k.shape[1]} keys. Give as many "
-            "of one as of the other, at least one; earlier keys belong in the state."
-        )

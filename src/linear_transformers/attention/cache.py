@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.attention.base import POSITION, CausalAttention
 
 
 class Buffer:
@@ -98,6 +98,7 @@ class CachedAttention(CausalAttention[KeyValueCache]):
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: KeyValueCache
     ) -> tuple[sh.Output, KeyValueCache]:
+        self.check_heads(POSITION, q_i, k_i, v_i)
         state = state.append(k_i.unsqueeze(2), v_i.unsqueeze(2))
         return self.attend(q_i.unsqueeze(1), state, state.length - 1).squeeze(1), state
 
@@ -107,7 +108,7 @@ class CachedAttention(CausalAttention[KeyValueCache]):
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: KeyValueCache | None = None
     ) -> tuple[sh.Outputs, KeyValueCache]:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         if state is None:
             state = self.init_state(len(k), device=k.device, dtype=k.dtype)
         past = state.length

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.attention.base import POSITION, CausalAttention
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 
 MatrixState = Float[Tensor, "b h c m"]
@@ -55,6 +55,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: MatrixState
     ) -> tuple[sh.Output, Any]:
+        self.check_heads(POSITION, q_i, k_i, v_i)
         with without_autocast(v_i):
             inputs = self.prepare(*widened(q_i, k_i, v_i))
             output, state = type(self).over_position(*inputs, state)
@@ -66,7 +67,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: Any = None
     ) -> tuple[sh.Outputs, MatrixState]:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         with without_autocast(v):
             inputs = self.prepare(*widened(q, k, v))
             outputs, state = type(self).over_sequence(

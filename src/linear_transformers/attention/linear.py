@@ -8,11 +8,7 @@ from torch import Tensor
 
 from linear_transformers import kernels
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import (
-    CausalAttention,
-    CrossAttention,
-    check_equal_lengths,
-)
+from linear_transformers.attention.base import POSITION, SEQUENCE, CausalAttention, CrossAttention
 from linear_transformers.config.ranges import Positive, ranged
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
@@ -84,6 +80,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
     ) -> tuple[sh.Output, LinearState]:
+        self.check_heads(POSITION, q_i, k_i, v_i)
         q_i, k_i = self._features(q_i, k_i)
         return step(q_i, k_i, v_i, state, eps=self.eps)
 
@@ -93,6 +90,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         """Step in Triton where it can run, writing into the given state."""
         if kernels.triton_unavailable(v_i.device, v_i.dtype):
             return self.step(q_i, k_i, v_i, state)
+        self.check_heads(POSITION, q_i, k_i, v_i)
         inputs = *self._scaled(q_i, k_i), v_i, state
         return kernels.step_in_place(*inputs, phi=self.feature_map, eps=self.eps)
 
@@ -102,15 +100,17 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: LinearState | None = None
     ) -> tuple[sh.Outputs, LinearState]:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         run = kernels.KERNELS[kernels.chosen(self.kernel, v.device, v.dtype)].run
         return run(*self._scaled(q, k), v, phi=self.feature_map, eps=self.eps, state=state)
 
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> LinearState:
+        self.check_heads(SEQUENCE, k, v)
         (k,) = self._features(k)
         return summarize(k, v, lengths)
 
     def read(self, q: sh.Queries, memory: LinearState) -> sh.Outputs:
+        self.check_heads(SEQUENCE, q)
         (features,) = self._features(q)
         return read(features, memory, eps=self.eps).to(q.dtype)
 

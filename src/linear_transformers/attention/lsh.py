@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import CausalAttention, check_equal_lengths
+from linear_transformers.attention.base import POSITION, CausalAttention
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import lsh
@@ -48,7 +48,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         self.window = self.chunk = window
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         return lsh.windowed(q, v, self.hash(q), window=self.window)
 
     def init_state(
@@ -68,6 +68,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LshState
     ) -> tuple[sh.Output, LshState]:
+        self.check_heads(POSITION, q_i, v_i)
         return lsh.windowed_step(q_i, v_i, self.hash(q_i.unsqueeze(1)).squeeze(-1), state)
 
     def select(self, state: LshState, rows: sh.Rows) -> LshState:
@@ -76,7 +77,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: LshState | None = None
     ) -> tuple[sh.Outputs, LshState]:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         if state is None:
             state = self.init_state(len(q), device=q.device, dtype=q.dtype)
         buckets = self.hash(q)

@@ -3,7 +3,6 @@
 from typing import ClassVar
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.config.ranges import Size, ranged
@@ -48,7 +47,7 @@ class ReformerAttention(BucketAttention, CachedAttention):
         self.chunk = chunk
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=True)
 
     def step(
@@ -59,7 +58,7 @@ class ReformerAttention(BucketAttention, CachedAttention):
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: KeyValueCache | None = None
     ) -> tuple[sh.Outputs, KeyValueCache]:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         return super().prefill(q, q, v, state)
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import CrossAttention, check_equal_lengths
+from linear_transformers.attention.base import SEQUENCE, CrossAttention
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.config.ranges import Positive, ranged
 from linear_transformers.ops.bidirectional import valid
@@ -43,7 +43,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         self.scale = scale
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         return self._read(q, k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
@@ -57,6 +57,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
     def summarize(
         self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> KeyValueMemory:
+        self.check_heads(SEQUENCE, k, v)
         mask = None
         if lengths is not None:
             mask = valid(lengths, k.shape[1])
@@ -65,6 +66,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         return KeyValueMemory(k.transpose(1, 2), v.transpose(1, 2), mask)
 
     def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
+        self.check_heads(SEQUENCE, q)
         return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
 
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:

@@ -3,7 +3,6 @@
 import torch.nn.functional as F
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import sparse
@@ -56,7 +55,7 @@ class SparseAttention(CachedAttention):
         self.numbers = {"stride": stride, "summary": summary}
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         return self.all_positions(q, k, v, start=0, **self.numbers)
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:

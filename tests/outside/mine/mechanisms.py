@@ -7,7 +7,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from linear_transformers.attention import CausalAttention
-from linear_transformers.attention.base import check_equal_lengths
 from linear_transformers.feature_maps import FeatureMap
 
 
@@ -53,7 +52,7 @@ class AftSimple(CausalAttention[Sums]):
         return Sums(*(part[rows] for part in state))
 
     def prefill(self, q, k, v, state: Sums | None = None) -> tuple[Tensor, Sums]:
-        check_equal_lengths(q, k)
+        self.check(q, k, v)
         if state is None:
             state = self.init_state(len(k), device=k.device, dtype=k.dtype)
         weight = k.to(state.weights).tanh().exp()

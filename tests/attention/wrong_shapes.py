@@ -1,0 +1,59 @@
+"""Give every attention inputs of other axes, heads, widths and numbers: each must be refused.
+
+    python -m tests.attention.wrong_shapes
+
+A process of its own: in the tests' the shape checks come first, and break the compiler.
+"""
+
+from functools import partial
+
+import torch
+
+from linear_transformers.attention.base import BidirectionalAttention
+from tests.attention.choices import build
+from tests.conftest import TRANSFORMERS
+
+B, T, H, D = 2, 6, 4, 8
+# SDPA's [b, h, t, d] first of all: something would be computed from it.
+SEQUENCES = [
+    (B, H, T, D), (B, T, 2 * H, D), (B, T, H, 2 * D), (B, T, H * D), (T, H, D), (B, 1, T, H, D),
+]  # fmt: skip
+POSITIONS = [(B, 2 * H, D), (B, H, 2 * D), (H, B, D), (B, H * D), (B, 1, H, D)]
+
+
+def main() -> None:
+    for name in TRANSFORMERS:
+        attention = build((f"model={name}",), D, H)
+        state = attention.init_state(B, dtype=torch.float64)
+        forms = [(attention, SEQUENCES), (attention.prefill, SEQUENCES)]
+        if isinstance(attention, BidirectionalAttention):
+            forms.append((attention.bidirectional, SEQUENCES))
+        steps = (attention.step, attention.step_in_place)
+        forms += [(partial(_after, step, state), POSITIONS) for step in steps]
+        for form, shapes in forms:
+            for shape in shapes:
+                said = refusal(form, *torch.randn(3, *shape, dtype=torch.float64))
+                assert str(list(shape)) in said, (name, form, shape, said)
+                assert f"{H} heads, width {D}" in said
+        q, k, v = (torch.randn(B, t, H, D, dtype=torch.float64) for t in (T, T, T - 1))
+        assert "6 queries and 6 keys with 5 values" in refusal(attention, q, k, v), name
+        whole = torch.compile(attention, fullgraph=True, backend="eager")
+        if name in ("linear", "softmax"):
+            torch.testing.assert_close(whole(q, k, q), attention(q, k, q))
+    print("all refused")
+
+
+def _after(step, state, *inputs: torch.Tensor) -> None:
+    step(*inputs, state)
+
+
+def refusal(form, *inputs: torch.Tensor) -> str:
+    try:
+        form(*inputs)
+    except ValueError as error:
+        return str(error)
+    return "accepted"
+
+
+if __name__ == "__main__":
+    main()
