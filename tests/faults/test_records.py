@@ -254,3 +254,12 @@ def test_a_checkpoint_knows_what_it_is_tested_on(tmp_path):
     assert one == two
     gone = ("train=false", "resume=a", "data.path=gone.npz")
     assert "data.path=gone.npz" in complaint("train", *base, *gone)
+
+
+def test_a_changed_configuration_is_not_another_model(made, tmp_path):
+    """The same weights fit a model of another norm, whose figures would be worse without a word."""
+    checkpoint = torch.load(made / "checkpoints/best.ckpt", weights_only=True)
+    del checkpoint["config"]["model"]["norm"]
+    torch.save(checkpoint, tmp_path / "changed.ckpt")
+    message = complaint("sample", f"ckpt={tmp_path}/changed.ckpt", f"out={tmp_path}/out")
+    assert "was changed after it was saved" in message

@@ -218,3 +218,27 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
     assert message.startswith("error: ")
     assert words in message
     assert loaded == "False"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("resume=auto",), "give run_id=NAME"),
+        (("train=false", "test=false"), "leaves nothing to do"),
+        (("init_from=nowhere",), "neither a run nor a checkpoint"),
+        (("resume_optimizer=keep",), "is for a run that is resumed"),
+        (("resume_optimizer=some",), "choose one of 'keep', 'new'"),
+        (("model=linear,softmax",), "-m runs them one after the other"),
+        (("data=digits", "task=copying"), "works on data with a CopyShape"),
+        (("data=digits", "task=speech_recognition"), "Leave task out"),
+        (("trainer.num_nodes=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"), "srun"),
+        (("model.model_dim=1048576", "model.num_heads=4"), "Out of memory"),
+        (("trainer.accelerator=cpu", "trainer.devices=-1"), "devices"),
+        (("paths=0",), ""),
+        (("optimizer.betas=[0.9]",), "optimizer.betas"),
+        (("trainer.check_val_every_n_epoch=0",), "at least 1"),
+        (("seed=4294967296",), "below 4.29497e+09"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_once(complaint, words, said):
+    assert said in complaint(train, *words)

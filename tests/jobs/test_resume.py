@@ -11,7 +11,7 @@ import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.training.module import Training
-from tests.programs import QUICK, complaint, figures, run
+from tests.programs import QUICK, complaint, figures, forge, run
 
 TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
 
@@ -140,7 +140,7 @@ def test_a_new_option_does_not_orphan_earlier_runs(half):
     checkpoint = read_checkpoint(path)
     del checkpoint["config"]["model"]["activation"]
     del checkpoint["config"]["task"]["distribution"]["min_log_scale"]
-    torch.save(checkpoint, path)
+    forge(checkpoint, path)
     assert "activation=gelu" in complaint(
         "train", *TWO_STEPS, f"paths.runs={half.parent}", f"resume={half}",
         "model.activation=gelu",
@@ -191,7 +191,7 @@ def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, 
     monkeypatch.setenv("SECRET", "hunter2")
     checkpoint = read_checkpoint(whole / "checkpoints/best.ckpt")
     checkpoint["config"]["tags"] = ["${oc.env:SECRET}"]
-    torch.save(checkpoint, tmp_path / "evil.ckpt")
+    forge(checkpoint, tmp_path / "evil.ckpt")
     message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
     assert "interpolation" in message
     assert "hunter2" not in json.dumps(message)
@@ -200,7 +200,7 @@ def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, 
 def test_a_checkpoint_that_names_a_foreign_class_is_refused(whole, tmp_path):
     checkpoint = read_checkpoint(whole / "checkpoints/best.ckpt")
     checkpoint["config"]["model"]["attention"]["_target_"] = "os.system"
-    torch.save(checkpoint, tmp_path / "evil.ckpt")
+    forge(checkpoint, tmp_path / "evil.ckpt")
     message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
     assert "os.system" in message
     assert "evil.ckpt" in message

@@ -340,6 +340,8 @@ def _conformed(annotation: Any, value: Any, path: str) -> Any:
             return part(**checked(part, value, path))
         if _is_class(part) and _is_node(value):
             return checked_choice(value, path, part)
+    if any(is_dataclass(part) for part in parts):
+        raise ValueError(f"{path}={value!r}: it must be a group of options.")
     if isinstance(value, bool) and bool not in parts and {int, float} & {*parts}:
         raise ValueError(f"{path}={value}: it must be a number, and true and false are none.")
     try:

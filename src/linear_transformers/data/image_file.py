@@ -57,6 +57,7 @@ def _load(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             # A picture of 90 million pixels is a mistake here, or an attack.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
+            warnings.simplefilter("error", UserWarning)  # of damaged EXIF
             Image.init()  # Pillow would also try programs, Ghostscript for one
             with Image.open(path, formats=[f for f in FORMATS if f in Image.OPEN]) as picture:
                 frames = getattr(picture, "n_frames", 1)
@@ -68,7 +69,7 @@ def _load(path: Path) -> Image.Image:
         raise ValueError(f"{path} is far too large a picture ({error}).") from error
     except (
         OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError, struct.error,
-        zlib.error, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
+        zlib.error, UserWarning, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
     ) as error:  # fmt: skip
         # Each decoder has its own errors for what is not as it should be.
         raise ValueError(

@@ -5,6 +5,7 @@ A checkpoint without a number is of format 1.
 """
 
 import hashlib
+import json
 import pickle
 import struct
 import zipfile
@@ -30,7 +31,15 @@ def described(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
         config: The run's configuration, as plain data.
         shape: The shape of the data.
     """
-    return {"format": FORMAT, "config": config, "shape": asdict(shape)}
+    about = {"config": config, "shape": asdict(shape)}
+    return {"format": FORMAT, **about, "digest": _digest(about)}
+
+
+def _digest(checkpoint: dict[str, Any]) -> str:
+    """Return a digest of a description: weights alone do not tell which model they are of."""
+    about = [checkpoint["config"], checkpoint["shape"]]
+    text = json.dumps(about, sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
@@ -57,6 +66,11 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
         raise ValueError(
             f"{path} is not a checkpoint of this project: it lacks config, shape or "
             "state_dict. Give one from a run's checkpoints/ folder."
+        )
+    if checkpoint.get("digest", intact := _digest(checkpoint)) != intact:
+        raise ValueError(
+            f"{path} was changed after it was saved: its config or shape is not what its weights "
+            f"were trained with. {_others(path)}"
         )
     return _up_to_date(checkpoint, path)
 

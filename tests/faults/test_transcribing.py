@@ -1,0 +1,93 @@
+"""A stopped job of transcribing, goes on; what a header claims is looked at."""
+
+import json
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import soundfile
+
+from tests.conftest import PROJECT
+from tests.programs import complaint, run
+
+SPEECH = (
+    "data=espeak", "data.num_train=6", "data.num_val=2", "data.num_test=2", "trainer=cpu",
+    "logger=none", "debug=step", "model.num_layers=1", "model.num_heads=2", "model.model_dim=16",
+    "model.causal=true", "test=false",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A run of one step, and a folder of recordings."""
+    root = tmp_path_factory.mktemp("speech")
+    run("train", *SPEECH, f"paths.runs={root}/runs", f"paths.data={root}/data", "run_id=a")
+    (root / "talks").mkdir()
+    noise = np.random.default_rng(0).normal(0, 0.1, 16000 * 3)
+    for i in range(40):
+        soundfile.write(root / f"talks/{i:02d}.wav", noise, 16000)
+    return root
+
+
+@pytest.mark.parametrize("form", ["phones", "ctm", "json"])
+def test_a_stopped_job_is_finished_by_the_command_that_it_prints(root, tmp_path, form):
+    words = (f"ckpt={root}/runs/a", f"audio={root}/talks", f"format={form}", "batch=1")
+    run("transcribe", *words, f"out={tmp_path}/whole")
+    process = subprocess.Popen(
+        [sys.executable, PROJECT / "transcribe.py", *words, f"out={tmp_path}/part"],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    part = tmp_path / "part"
+    while not (part.is_file() and part.stat().st_size):
+        assert process.poll() is None
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=60)
+    if process.returncode == 0:
+        pytest.skip("it had ended before the signal came")
+    assert process.returncode == 143
+    (line,) = [line for line in said.splitlines() if line.startswith("next")]
+    with part.open("a") as file:
+        file.write("torn")
+    run("transcribe", *shlex.split(line)[4:])
+    assert part.read_text() == (tmp_path / "whole").read_text()
+
+
+def test_a_failed_job_leaves_its_name_free(root, tmp_path):
+    (tmp_path / "bad.wav").write_bytes(b"RIFF")
+    words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/bad.wav", f"out={tmp_path}/out.txt")
+    for _ in range(2):
+        assert "bad.wav" in complaint("transcribe", *words)
+    assert not (tmp_path / "out.txt").exists()
+
+
+def test_a_rate_that_cannot_be_is_refused_at_once(root, tmp_path):
+    """It would be resampled for hours."""
+    data = bytearray((root / "talks/00.wav").read_bytes())
+    struct.pack_into("<I", data, 24, 2147483647)
+    (tmp_path / "fast.wav").write_bytes(data)
+    message = complaint("transcribe", f"ckpt={root}/runs/a", f"audio={tmp_path}/fast.wav")
+    assert "2147483647 samples a second" in message
+
+
+def test_a_manifests_durations_are_looked_at(root, tmp_path, capfd):
+    lines = [
+        {"audio": f"{root}/talks/{i:02d}.wav", "duration": seconds, "phones": "HH"}
+        for i, seconds in enumerate((3.0, 5.0))
+    ]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with pytest.raises(SystemExit):
+        run("transcribe", f"ckpt={root}/runs/a", f"audio={tmp_path}/m.jsonl")
+    assert "01.wav lasts 3.00 s, and 5.00 s were announced" in capfd.readouterr().err
+
+
+def test_a_damaged_cache_of_features_is_computed_again(root, capfd):
+    frames = min((root / "data/features").glob("*/frames.npy"))
+    frames.write_bytes(frames.read_bytes()[: frames.stat().st_size // 2])
+    run("train", *SPEECH, f"paths.runs={root}/runs", f"paths.data={root}/data")
+    assert "They are computed again" in capfd.readouterr().err
