@@ -161,5 +161,3 @@ def test_a_launcher_that_is_not_installed_is_named_with_its_package():
     conf = Configurations.of("train")
     error = MissingConfigException("", missing_cfg_file="hydra/launcher/joblib")
     assert "hydra/launcher=joblib needs a package" in about_composition(error, conf)
-    error = MissingConfigException("", missing_cfg_file="hydra/sweeper/optuna")
-    assert "optuna" in about_composition(error, conf)

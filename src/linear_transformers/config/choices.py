@@ -31,6 +31,7 @@ from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, Val
 
 from linear_transformers.config.messages import first_line, unknown_key
 from linear_transformers.config.ranges import FOREIGN as FOREIGN_RANGES
+from linear_transformers.config.ranges import shown
 
 T = TypeVar("T")
 
@@ -376,13 +377,13 @@ def _expected(error: ValidationError) -> str:
         limits = fault.get("ctx", {})
         match fault["type"]:
             case "greater_than_equal":
-                words.append(f"it must be at least {limits['ge']:g}")
+                words.append(f"it must be at least {shown(limits['ge'])}")
             case "greater_than":
-                words.append(f"it must be above {limits['gt']:g}")
+                words.append(f"it must be above {shown(limits['gt'])}")
             case "less_than":
-                words.append(f"it must be below {limits['lt']:g}")
+                words.append(f"it must be below {shown(limits['lt'])}")
             case "less_than_equal":
-                words.append(f"it must be at most {limits['le']:g}")
+                words.append(f"it must be at most {shown(limits['le'])}")
             case "literal_error":
                 choices.append(limits["expected"].replace(" or ", ", "))
             case "none_required" | "is_instance_of":

@@ -23,7 +23,6 @@ PLUGINS = {
     "hydra/launcher=joblib": "joblib",
     "hydra/launcher=submitit_local": "submitit",
     "hydra/launcher=submitit_slurm": "submitit",
-    "hydra/sweeper=optuna": "optuna",
 }
 
 

@@ -123,6 +123,11 @@ def _ranges(annotation: Any) -> Iterator[list[Any]]:
             yield bounds
 
 
+def shown(limit: float) -> str:
+    """Return a limit as one would write it."""
+    return str(int(limit)) if float(limit).is_integer() else str(limit)
+
+
 def _holds(bound: Any, value: float) -> bool:
     compare, _ = _BOUNDS[type(bound)]
     return compare(value, _limit(bound))  # NaN holds in none
@@ -130,7 +135,7 @@ def _holds(bound: Any, value: float) -> bool:
 
 def _said(bound: Any) -> str:
     _, words = _BOUNDS[type(bound)]
-    return f"{words} {_limit(bound):g}"
+    return f"{words} {shown(_limit(bound))}"
 
 
 def _limit(bound: Any) -> float:
