@@ -1,6 +1,9 @@
 """A multirun: one run a job, and a table of what they came to."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from hydra.errors import MissingConfigException
@@ -9,6 +12,7 @@ from linear_transformers.config.composition import about_composition
 from linear_transformers.config.folder import Configurations
 from linear_transformers.pictures.tables import print_rows
 from linear_transformers.runs.sweeps import Outcome, Sweep
+from tests.conftest import PROJECT
 from tests.programs import QUICK, figures, run, run_apart
 
 
@@ -155,6 +159,24 @@ def test_jobs_side_by_side_make_the_same_table(tmp_path, launcher):
     assert "2 jobs" in printed
     assert "2 seeds" in printed
     assert len(list(tmp_path.glob("*/checkpoints/last.ckpt"))) == 2
+
+
+def test_a_killed_job_is_a_row_that_says_so(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = (
+        "-m", *QUICK, "seed=1,2", "test=false", f"paths.runs={tmp_path}", "hydra/launcher=joblib",
+        "allow=[tests]", "+callbacks.at._target_=tests.faults.places.SignalAt",
+        "+callbacks.at.hook=train_batch_end", "+callbacks.at.name=SIGKILL",
+    )  # fmt: skip
+    outcome = subprocess.run(
+        [sys.executable, PROJECT / "train.py", *words], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(PROJECT)},
+    )  # fmt: skip
+    assert outcome.returncode == 1
+    assert "Traceback" not in outcome.stderr
+    assert "killed: its process ended without a word" in outcome.stderr
+    assert "sweep.skip_done=true" in outcome.stderr
+    assert "killed" in {job["status"] for job in results(tmp_path)[0]}
 
 
 def test_a_launcher_that_is_not_installed_is_named_with_its_package():

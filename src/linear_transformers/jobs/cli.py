@@ -104,6 +104,10 @@ class Program:
             if self.wants_traceback or self.composed:
                 raise
             sys.exit(f"error: {about_composition(error, conf)}")
+        except RuntimeError as error:  # of a launcher, one of whose processes was killed
+            if self.wants_traceback or self.composed or self.sweep is None:
+                raise
+            sys.exit(f"error: {first_line(error)}.")
         finally:
             sys.argv = self.typed
             if self.sweep is not None:
@@ -128,7 +132,12 @@ class Program:
             check_sweep(overrides)
             self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
         if {"-m", "--multirun"} & {*overrides}:
-            folder = self._sweep_folder(overrides)
+            try:
+                folder = self._sweep_folder(overrides)
+            except OSError as error:
+                raise ValueError(
+                    f"{error.filename}: {error.strerror}. Give paths.runs=DIR."
+                ) from error
             self.sweep = Sweep(folder, call_of(self.name))
             self.num_jobs = num_jobs(overrides)
             overrides = [word for word in overrides if not word.startswith(SWEEP_FOLDER)]
