@@ -1,7 +1,7 @@
 """Which checkpoints a run keeps: the best and the last, each in a file of that name."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning.pytorch.callbacks import ModelCheckpoint
 
@@ -50,7 +50,14 @@ class BestCheckpoint(_KeptCheckpoint):
         mode: Whether the least (`min`) or the most (`max`) of that metric is best.
     """
 
-    def __init__(self, run: Run, task: Task, *, monitor: str | None = None, mode: str = "min"):
+    def __init__(
+        self,
+        run: Run,
+        task: Task,
+        *,
+        monitor: str | None = None,
+        mode: Literal["min", "max"] = "min",
+    ):
         own = monitor is None
         super().__init__(
             run.checkpoints / "best.ckpt",

@@ -44,6 +44,7 @@ class Foreign:
     eps: _Share
     weight_decay: NotNegative
     momentum: NotNegative
+    differentiable: Literal[False]
     decay: _Share
     update_every_n_steps: Count
     update_starting_at_step: CountOrNone | None

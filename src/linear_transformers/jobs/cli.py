@@ -104,8 +104,9 @@ class Program:
             if self.wants_traceback or self.composed:
                 raise
             sys.exit(f"error: {about_composition(error, conf)}")
-        except RuntimeError as error:  # of a launcher, one of whose processes was killed
-            if self.wants_traceback or self.composed or self.sweep is None:
+        except (OSError, RuntimeError) as error:
+            # Of Hydra's folders; and of a launcher, one of whose processes was killed.
+            if self.wants_traceback or self.composed:
                 raise
             sys.exit(f"error: {first_line(error)}.")
         finally:
@@ -140,8 +141,10 @@ class Program:
                 ) from error
             self.sweep = Sweep(folder, call_of(self.name))
             self.num_jobs = num_jobs(overrides)
-            overrides = [word for word in overrides if not word.startswith(SWEEP_FOLDER)]
-            overrides.append(override(SWEEP_FOLDER.rstrip("="), folder))
+            rest = [word for word in overrides if not word.startswith(SWEEP_FOLDER)]
+            # First: argparse takes no -m between other words.
+            rest = [word for word in rest if word not in ("-m", "--multirun")]
+            overrides = ["--multirun", override(SWEEP_FOLDER.rstrip("="), folder), *rest]
         words = [*with_defaults_open(overrides, conf.groups), *self.found]
         sys.argv = [self.typed[0], *words]  # where Hydra reads them
         with _traceback("1"):  # Hydra raises what it would print
@@ -167,7 +170,8 @@ class Program:
         if sweep.jobs:
             sweep.report(call_again(self.name, "sweep.skip_done=true"))
         elif (sweep.folder / COMMAND_FILE).is_file():
-            (sweep.folder / COMMAND_FILE).unlink()
+            for name in (COMMAND_FILE, "multirun.yaml"):  # ours, and Hydra's
+                (sweep.folder / name).unlink(missing_ok=True)
             sweep.folder.rmdir()
 
     def _task(self, cfg: DictConfig) -> float | None:
@@ -232,7 +236,8 @@ def _packages(words: Sequence[str]) -> list[str]:
     """
     packages = []
     for word in words:
-        names = word.removeprefix(ALLOW).removeprefix("[").removesuffix("]").split(",")
+        listed = re.fullmatch(r"\[(.*)\]|([^\[\]]*)", word.removeprefix(ALLOW))
+        names = (listed[1] or listed[2] or "").split(",") if listed else [""]
         packages += [name.strip() for name in names]
         if not all(re.fullmatch(r"[^\W\d]\w*(\.\w+)*", name) for name in packages):
             raise ValueError(f"{word} names no packages. Write allow=[PACKAGE].")
@@ -255,6 +260,9 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
             value = value.get(part) if isinstance(value, Mapping) else None
         if isinstance(value, str) and value != "-" and not Path(value).exists():
             raise ValueError(f"{key}={value} does not exist.")
+    for key, value in config["paths"].items():
+        if not value:
+            raise ValueError(f"paths.{key} is empty. Give it a folder: paths.{key}=DIR")
     runs = Path(config["paths"]["runs"])
     resume, name = config.get("resume"), config.get("run_id")
     if resume == AUTO and name is None:

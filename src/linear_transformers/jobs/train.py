@@ -180,6 +180,8 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
         if hydra.mode == RunMode.MULTIRUN and trainer.world_size > 1:
             raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
         task.kernel_on(trainer.strategy.root_device)  # refuses what cannot run there
+        if job.optimizer.options.get("capturable") and trainer.strategy.root_device.type == "cpu":
+            raise ValueError("optimizer.capturable=true is for GPUs: leave it out on a CPU.")
         if job.train and found and is_finished(run, found, trainer, task, test=job.test):
             return _finished(run, found, task, trainer.is_global_zero)
         if trainer.is_global_zero:
@@ -349,6 +351,10 @@ def _check(job: TrainJob) -> None:
         raise ValueError("train=false test=true tests a checkpoint: give resume=RUN_OR_FILE.")
     if job.test and job.trainer.options.get("limit_test_batches") == 0:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
+    if job.trainer.options.get("overfit_batches"):
+        raise ValueError(
+            "trainer.overfit_batches would replace the data's own batches: use debug=overfit."
+        )
     if not job.train and not job.test:
         raise ValueError("train=false test=false leaves nothing to do.")
     if job.init_from is not None and (job.resume not in (None, AUTO) or not job.train):

@@ -144,7 +144,7 @@ class SampleImages(Use[ImageModel]):
         shape = trained.task.shape
         if self.mode == "generate":
             return Prompts.nothing(shape.length, self.n), []
-        mask = mask_of(self.mask or "bottom", shape, rows=self.rows)
+        mask = mask_of("bottom" if self.mask is None else self.mask, shape, rows=self.rows)
         if self.image is not None:
             image = read_image(
                 Path(self.image), shape, resize=self.resize, background=self.background
