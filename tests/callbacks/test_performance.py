@@ -38,7 +38,7 @@ def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
         "optimizer.lr=1e30", "scheduler=constant", "trainer.max_epochs=5",
         "trainer.limit_train_batches=3",
     )  # fmt: skip
-    assert "not a finite number" in message
+    assert "train/loss is not finite" in message
     assert "debug=anomaly" in message
     for path in (tmp_path / "a/checkpoints").iterdir():
         weights = read_checkpoint(path)["state_dict"].values()

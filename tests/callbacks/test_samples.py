@@ -45,4 +45,4 @@ def test_the_seed_of_the_pictures_is_fixed(tmp_path):
 
 def test_a_negative_number_of_pictures_is_refused(tmp_path):
     message = complaint("train", *QUICK, f"paths.runs={tmp_path}", "callbacks.samples.n=-1")
-    assert "callbacks.samples: n=-1" in message
+    assert "callbacks.samples.n=-1: it must be at least 0" in message

@@ -56,6 +56,7 @@ def stopped(tmp_path, capsys, *words: str) -> tuple[int, str]:
     ("hook", "n", "options"),
     [
         ("train_batch_end", 2, ()),
+        ("train_batch_end", 3, ()),  # before the last of an epoch
         ("train_batch_end", 5, AVERAGED),
         ("train_batch_end", 4, ()),  # the last before a validation
         ("train_batch_end", 5, ACCUMULATED),

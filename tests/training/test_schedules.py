@@ -73,9 +73,12 @@ def test_on_plateau_halves_when_nothing_improves():
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
-@pytest.mark.parametrize("options", [{"warmup": 1.0}, {"final": -0.1}])
-def test_fractions_outside_their_range_are_refused(options, raises_one_line):
-    with raises_one_line("fractions"):
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"warmup": 1.0}, "warmup=1.0"), ({"final": -0.1}, "final=-0.1")],
+)
+def test_fractions_outside_their_range_are_refused(options, said, raises_one_line):
+    with raises_one_line(said, "must be"):
         rates(schedules.warmup_cosine, **options)
 
 

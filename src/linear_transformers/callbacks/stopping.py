@@ -34,6 +34,7 @@ class StopAtSignal(Callback):
         progress = trainer.fit_loop.epoch_loop.batch_progress
         progress.current.ready -= 1  # this batch was fetched, and is seen by the next start
         progress.total.ready -= 1
+        progress.is_last_batch = False  # nor is it over, if this one would have ended the epoch
         self._stop(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
