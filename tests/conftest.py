@@ -19,7 +19,7 @@ from linear_transformers.attention import AttentionFactory
 from linear_transformers.config.choices import checked
 from linear_transformers.config.composition import composed as compose
 from linear_transformers.config.folder import Configurations
-from linear_transformers.jobs.train import TrainJob
+from linear_transformers.jobs.options import TrainJob
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 
 PROJECT = Path(__file__).parent.parent

@@ -45,28 +45,32 @@ class Stopped(BaseException):
 
 @dataclass
 class _State:
-    """The signal that came, and when; and whether it has to wait."""
+    """The signal that came, and when; whether it has to wait, and whether that is said."""
 
     noted: Signals | None = None
     since: float = 0.0
     deferring: bool = False
+    silent: bool = False
 
 
 _state = _State()
 
 
 @contextmanager
-def catching() -> Iterator[None]:
+def catching(*, silent: bool = False) -> Iterator[None]:
     """Raise `Stopped` in the main thread when one of the signals comes, for as long as this lasts.
 
     What comes after the first is ignored, but a second Ctrl-C ends the process at once.
+
+    Args:
+        silent: Whether to leave out the line that says so where a signal is only noted.
     """
     mine = signal.getsignal(SIGNALS[0]) is _on_signal
     if mine or threading.current_thread() is not threading.main_thread():
         yield  # already; or not possible: only the main thread may set handlers
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
-    _state.noted, _state.deferring = None, False
+    _state.noted, _state.deferring, _state.silent = None, False, silent
     for number, handler in before.items():
         if handler != signal.SIG_IGN:  # a shell ignores Ctrl-C for what runs in the background
             signal.signal(number, _on_signal)
@@ -114,8 +118,8 @@ def _on_signal(number: int, frame: object) -> None:
         _state.noted, _state.since = Signals(number), now
         if not _state.deferring:
             raise Stopped(_state.noted)
-        # print may be what was interrupted.
-        os.write(2, b"stopping at the end of the batch; Ctrl-C now ends at once\n")
+        if not _state.silent:  # print may be what was interrupted
+            os.write(2, b"stopping at the end of the batch; Ctrl-C now ends at once\n")
     elif number == Signals.SIGINT and now - _state.since > SAME_KEYPRESS:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

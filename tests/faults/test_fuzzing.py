@@ -21,7 +21,7 @@ from linear_transformers.data import ArrayImages, ImageShape
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.speech import read_audio
 from linear_transformers.data.speech.manifest import read_manifest
-from linear_transformers.jobs.train import TrainJob
+from linear_transformers.jobs.options import TrainJob
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.training.files import WholeCheckpoints
 from tests.conftest import composed

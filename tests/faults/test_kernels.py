@@ -1,6 +1,7 @@
 """Compiled kernels in a cache that was damaged, or is not this user's alone."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ def built(tmp_path_factory) -> Path:
 
 
 def library(folder: Path) -> Path:
-    (found,) = (folder / "linear_transformers").glob("cpp_step-*.so")
+    (found,) = folder.glob("linear_transformers*/cpp_step-*.so")
     return found
 
 
@@ -82,6 +83,19 @@ def test_a_cache_that_others_may_write_is_refused(built, tmp_path):
 
 def test_the_cache_is_this_users_alone(built):
     assert (built / "linear_transformers").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_user_without_an_entry_and_a_home_has_a_cache(tmp_path):
+    """As in a container that runs under a number."""
+    somebody = ["unshare", "--user", "--map-user=54321", "env", "-u", "HOME", f"TMPDIR={tmp_path}"]
+    nobodys = {name: x for name, x in os.environ.items() if not name.startswith(("TORCH", "XDG"))}
+    if shutil.which("unshare") is None or subprocess.run([*somebody, "true"]).returncode:
+        pytest.skip("this machine gives no user a number of its own")
+    outcome = subprocess.run(
+        [*somebody, sys.executable, "-c", STEP], env=nobodys, capture_output=True, text=True
+    )
+    assert "reason: None" in outcome.stdout, outcome.stderr
+    assert library(tmp_path).parent.name == "linear_transformers-54321"
 
 
 def test_a_missing_compiler_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shlex
 import signal
@@ -150,6 +151,33 @@ def test_a_killed_run_goes_on(tmp_path):
     printed = run("train", *words, f"trainer.max_epochs={step // 4 + 1}")
     assert f"last.ckpt, step {step}" in printed
     assert read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["global_step"] == step + 4
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGKILL, -9), (signal.SIGTERM, 143)])
+def test_whoever_speaks_a_corpus_ends_with_the_run(tmp_path, number, code):
+    process = start(
+        "train", "data=espeak", "trainer=cpu", "logger=none", f"paths.runs={tmp_path}/runs",
+        f"paths.data={tmp_path}",
+    )  # fmt: skip
+    while not (parts := list(tmp_path.glob("espeak/.*.part/train/*.flac"))):
+        assert process.poll() is None
+        time.sleep(0.05)
+    (speaker,) = re.findall(r"-(\d+)@", str(parts[0]))
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == code
+    for _ in range(200):
+        if not Path(f"/proc/{speaker}").exists():
+            break
+        time.sleep(0.05)
+    else:
+        pytest.fail(f"process {speaker} still speaks")
+
+
+def test_a_model_that_cannot_be_is_refused_before_a_corpus_is_spoken(tmp_path):
+    message = complaint("train", "data=espeak", "model=sparse", f"paths.data={tmp_path}")
+    assert "SparseAttention has no bidirectional form" in message
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_stopped_job_of_sampling_goes_on_by_the_command_that_it_prints(tmp_path):

@@ -3,6 +3,7 @@
 import json
 import os
 import shlex
+import shutil
 
 import numpy as np
 import pytest
@@ -25,10 +26,9 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def again(tmp_path):
-    """A run of one step, for tests that damage it."""
-    run("train", *FAST, f"paths.runs={tmp_path}", "run_id=a")
-    return tmp_path / "a"
+def again(tmp_path, made):
+    """A copy of that run, for tests that damage it."""
+    return shutil.copytree(made, tmp_path / "a")
 
 
 def resumed(folder, *words: str) -> str:
@@ -188,8 +188,11 @@ def test_a_run_is_found_by_its_name_before_a_folder_of_that_name(tmp_path, monke
     (tmp_path / "results").mkdir()
     words = (*FAST, f"paths.runs={tmp_path}/runs", "run_id=results")
     run("train", *words)
-    run("train", *words, "resume=results", "trainer.max_epochs=2")
+    printed = run("train", *words, "resume=results", "trainer.max_epochs=2")
+    assert "resume   runs/results/checkpoints/last.ckpt, step 1" in printed
     run("sample", f"paths.runs={tmp_path}/runs", "ckpt=results", "images=1")
+    assert list((tmp_path / "runs/results/samples").glob("**/*.png"))
+    assert not list((tmp_path / "results").iterdir())
 
 
 @pytest.mark.parametrize("folder", ["plain", "with space", "it's"])

@@ -11,7 +11,7 @@ from linear_transformers.config.choices import Choice
 from linear_transformers.data import ImageShape, Shape, SpeechShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.data.speech.labels import PHONES
-from linear_transformers.jobs.train import TrainJob
+from linear_transformers.jobs.options import TrainJob
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.loading import build_task
 from tests.conftest import CONF, TINY, TRANSFORMERS, composed, configured

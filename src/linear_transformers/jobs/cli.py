@@ -92,7 +92,7 @@ class Program:
         )
         self.typed = sys.argv
         try:
-            with catching():
+            with catching(silent=not is_first_process()):
                 self._compose_and_run(run, conf, arguments)
         except Stopped as stopped:
             if is_first_process():

@@ -137,13 +137,13 @@ def initialise(task: Task, path: Path) -> str:
         ValueError: Nothing fits.
     """
     saved = read_checkpoint(path)["state_dict"]
-    check_finite(saved, path)
     theirs = {name.removeprefix("model."): value for name, value in saved.items()}
     ours = task.model.state_dict()
     fits = {n: x for n, x in theirs.items() if n in ours and x.shape == ours[n].shape}
     if not fits:
         raise ValueError(f"init_from={path}: none of its weights fit this model.")
     task.model.load_state_dict({**ours, **fits})
+    check_finite(task.model, path)
     new = [name for name in ours if name not in fits]
     rest = f"; new: {', '.join(new[:4])}{', ...' if len(new) > 4 else ''}" if new else ""
     return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"

@@ -10,7 +10,7 @@ import pickle
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -137,13 +137,17 @@ def _others(path: Path) -> str:
     return "Give another file, or another run."
 
 
-def check_finite(state: Mapping[str, torch.Tensor], path: Path) -> None:
+def check_finite(model: torch.nn.Module, path: Path) -> None:
     """Refuse weights that are not finite: nothing they compute is a number.
+
+    Args:
+        model: The model.
+        path: The checkpoint that its weights are of.
 
     Raises:
         ValueError: Some are not.
     """
-    for name, value in state.items():
+    for name, value in model.named_parameters():
         if not value.isfinite().all():
             raise ValueError(f"{path} holds weights that are not finite numbers, in {name}.")
 

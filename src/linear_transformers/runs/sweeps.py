@@ -55,12 +55,9 @@ class Sweep:
             number: The job's number.
             overrides: The job's part of the command line.
         """
+        wanted = {"job": number, "overrides": [*overrides], "status": "done"}
         for job in self.jobs:
-            if (
-                job["job"] == number
-                and job["overrides"] == [*overrides]
-                and job["status"] == "done"
-            ):
+            if wanted.items() <= job.items():
                 return Outcome(job["objective"], job["figures"])
         self._write(number, overrides=[*overrides], status="running")
         return None

@@ -33,7 +33,6 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
     """
     checkpoint = read_checkpoint(path)
     state = _weights(checkpoint, path, weights)
-    check_finite(state, path)
     with _rebuilding(path):
         config = checkpoint["config"]
         if "${" in json.dumps(config):  # data, never expressions to evaluate here
@@ -44,6 +43,7 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
         )
         task.model.load_state_dict(state)
         data = checked_choice(config.get("data"), "data", DataSource)
+    check_finite(task.model, path)
     task.model.to(_device(device)).eval()
     return task.trained_class(path, config, weights, task, data)
 

@@ -176,9 +176,13 @@ class Training(LightningModule):
         Raises:
             ValueError: Something in it is not finite. Nothing is written then.
         """
-        for part in ("state_dict", "optimizer_states", "current_model_state"):
-            if not all_finite(checkpoint.get(part)):
-                raise self.not_finite(part.replace("_", " "))
+        for part in ("state_dict", "current_model_state"):
+            state = checkpoint.get(part, {})  # with buffers, which may be infinite: masks are
+            for name, _ in self.named_parameters():
+                if not all_finite(state.get(name)):
+                    raise self.not_finite(name)
+        if not all_finite(checkpoint.get("optimizer_states")):
+            raise self.not_finite("the optimizer's state")
         checkpoint |= described(self.config, self.task.shape)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import multiprocessing
+import os
+import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,11 +16,12 @@ from torchaudio.functional import resample
 from linear_transformers.config.ranges import Seed, Sentences, ranged
 from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.base import SpeechSource
+from linear_transformers.data.speech.labels import PHONES, SpeechShape
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.data.speech.manifests import utterances_of
 from linear_transformers.data.speech.sentences import sentence
 from linear_transformers.data.speech.synthesis import SAMPLE_RATE, speak
-from linear_transformers.files import replacing
+from linear_transformers.files import remove_leftovers, replacing
 
 VERSION = 2  # of the sentences and voices: increase it when they change
 WRITTEN_RATE = 16000
@@ -83,20 +86,45 @@ class EspeakSpeech(SpeechSource):
         self._synthesise()
         return utterances_of(self.order.folder / f"{split}.jsonl", self.kind)
 
+    @property
+    def shape(self) -> SpeechShape:
+        if self.kind != "phones":
+            return super().shape
+        # Known before anything is spoken, so that a model that cannot be is refused at once.
+        return SpeechShape(self.options.num_mels, self.options.sample_rate, self.kind, PHONES)
+
     def _synthesise(self) -> None:
         folder = self.order.folder
         if folder.is_dir():
             return
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder.parent)
         print(f"speaking {sum(self.order.sizes)} sentences into {folder}", flush=True)
         # A new process: what eSpeak spoke before changes its samples.
         fresh = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(1, mp_context=fresh) as pool:
-            pool.submit(synthesise, self.order).result()
+        with ProcessPoolExecutor(1, mp_context=fresh, initializer=_end_with_parent) as pool:
+            try:
+                pool.submit(synthesise, self.order).result()
+            except BaseException:  # a signal, say: the pool would wait for the last sentence
+                for process in multiprocessing.active_children():
+                    process.terminate()
+                raise
+
+
+def _end_with_parent() -> None:
+    """End this process as soon as the one that started it has ended, even if it was killed."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def synthesise(order: Order) -> None:
     """Synthesise a corpus. Its folder appears once it is complete."""
-    order.folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         with replacing(order.folder) as partial:
             for i, (split, size) in enumerate(zip(SPLITS, order.sizes, strict=True)):

@@ -1,0 +1,98 @@
+"""What train.py tells its user."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from lightning import Trainer
+
+from linear_transformers.config.choices import allowing
+from linear_transformers.config.messages import first_line, override
+from linear_transformers.data.base import DataSource
+from linear_transformers.jobs.options import TrainJob
+from linear_transformers.jobs.requeue import requeue
+from linear_transformers.provenance import call_again, call_of
+from linear_transformers.runs.folder import AUTO, Run, shown
+from linear_transformers.stopping import Stopped
+from linear_transformers.tasks.base import Output, Task
+
+
+def announce(
+    run: Run, data: DataSource, task: Task, trainer: Trainer, notes: Sequence[str]
+) -> None:
+    """Print what is about to run, on what, and where it is recorded.
+
+    Args:
+        run: The run's folder.
+        data: The data.
+        task: The task.
+        trainer: The trainer.
+        notes: More lines.
+    """
+    device = trainer.strategy.root_device
+    parameters = sum(p.numel() for p in task.model.parameters())
+    lines = [
+        f"data     {data.shape.description}",
+        f"model    {task.description}, {parameters / 1e6:.2f} M parameters, "
+        f"kernel: {task.kernel_on(device)}",
+        f"device   {trainer.world_size} x {device.type}, "
+        f"{torch.get_num_threads()} threads, precision {trainer.precision}",
+        f"run      {shown(run.path)}",
+        *notes,
+        *(f"caution  {line}" for line in task.cautions()),
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def suggest(task: Task, output: Output, checkpoint: Path) -> None:
+    """Print what to call next, if any program uses such a model.
+
+    Args:
+        task: The task.
+        output: Where the run's samples are.
+        checkpoint: The run or checkpoint to use.
+    """
+    if call := task.next_call(output):
+        program, *words = call
+        words = shlex.join([override("ckpt", checkpoint), *words, *allowing()])
+        print(f"next     {call_of(program)} {words}")
+
+
+def where_it_goes_on(job: TrainJob, run: Run, stopped: Stopped) -> list[str]:
+    """Return lines on what a run that was stopped has kept, and how it goes on; under Slurm,
+    requeue it.
+
+    Args:
+        job: The job.
+        run: The run's folder.
+        stopped: The signal.
+    """
+    if not job.train or HydraConfig.get().mode == RunMode.MULTIRUN:
+        return []  # the table of a multirun has the commands of its jobs
+    kept = run.last_checkpoint
+    lines = [f"kept     {shown(kept)}" if kept.is_file() else "kept     nothing yet"]
+    again = override("run_id", run.path.name), override("resume", AUTO)
+    lines.append(f"next     {call_again('train', *again)}")
+    if requeued := requeue(stopped, continues=job.resume == AUTO and job.run_id is not None):
+        lines.append(requeued)
+    return lines
+
+
+def too_large(job: TrainJob, task: Task, error: BaseException) -> str:
+    """Return what to change where memory does not suffice.
+
+    Args:
+        job: The job.
+        task: The task.
+        error: What was raised.
+    """
+    batch = [f"data.{k}={v}" for k, v in job.data.options.items() if k.startswith("batch_")]
+    return (
+        f"Out of memory with {', '.join(batch) or 'this batch'}, {task.shape.description}, "
+        f"{task.description} ({first_line(error)}). Make the batch smaller "
+        "(trainer.accumulate_grad_batches makes up for it), the model smaller, or use "
+        "model.activation_checkpointing=true or trainer.precision=bf16-mixed."
+    )

@@ -1,0 +1,86 @@
+"""The options of train.py."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from lightning import Callback, Trainer
+from torch import nn
+from torch.optim import Optimizer
+
+from linear_transformers.config.choices import Choice
+from linear_transformers.config.ranges import Seed
+from linear_transformers.data.base import DataSource
+from linear_transformers.runs.folder import AUTO
+from linear_transformers.tasks.base import Task
+from linear_transformers.tracking import Tracker
+
+
+@dataclass(kw_only=True)
+class Paths:
+    """Where things lie."""
+
+    data: str
+    runs: str
+
+
+@dataclass(kw_only=True)
+class SweepOptions:
+    """What a multirun does; the command line has looked at it before any job begins."""
+
+    skip_done: bool
+
+
+@dataclass(kw_only=True)
+class TrainJob:
+    """The options of train.py: conf/train.yaml says what each of them is."""
+
+    seed: Seed
+    tags: list[str]
+    group: str | None
+    run_id: str | None
+    resume: str | None
+    resume_optimizer: Literal["keep", "new"] | None
+    init_from: str | None
+    train: bool
+    test: bool
+    compile: bool
+    sweep: SweepOptions
+    matmul_precision: Literal["highest", "high", "medium"]
+    paths: Paths
+    proposed: dict[str, Any]
+    model: Choice[nn.Module]
+    data: Choice[DataSource]
+    task: Choice[Task]
+    optimizer: Choice[Optimizer]
+    scheduler: Choice[Any]
+    trainer: Choice[Trainer]
+    callbacks: dict[str, Choice[Callback]]
+    logger: dict[str, Choice[Tracker]]
+
+
+def check(job: TrainJob) -> None:
+    """Refuse options that contradict each other.
+
+    Args:
+        job: The job.
+
+    Raises:
+        ValueError: They do.
+    """
+    if job.test and not job.train and job.resume is None:
+        raise ValueError("train=false test=true tests a checkpoint: give resume=RUN_OR_FILE.")
+    if job.test and job.trainer.options.get("limit_test_batches") == 0:
+        raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
+    if job.trainer.options.get("overfit_batches"):
+        raise ValueError(
+            "trainer.overfit_batches would replace the data's own batches: use debug=overfit."
+        )
+    if not job.train and not job.test:
+        raise ValueError("train=false test=false leaves nothing to do.")
+    if job.init_from is not None and (job.resume not in (None, AUTO) or not job.train):
+        raise ValueError(
+            "init_from starts a run from the weights of another, resume goes on with a run. Give "
+            "one of them; or resume=auto, which looks at init_from when the run begins."
+        )
+    if job.resume_optimizer is not None and job.resume is None:
+        raise ValueError(f"resume_optimizer={job.resume_optimizer} is for a run that is resumed.")

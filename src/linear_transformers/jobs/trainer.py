@@ -1,0 +1,113 @@
+"""Lightning's trainer, as a run needs it."""
+
+import inspect
+import logging
+import os
+import signal
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from lightning import Callback, Trainer
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+
+from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
+from linear_transformers.jobs.options import TrainJob
+from linear_transformers.runs.folder import Run
+from linear_transformers.tasks.base import Task
+from linear_transformers.tracking import Record, Tracker
+from linear_transformers.training.files import WholeCheckpoints
+
+
+def build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracker]) -> Trainer:
+    """Return Lightning's trainer with a run's files, callbacks and loggers.
+
+    Args:
+        job: The job.
+        run: The run's folder.
+        task: The job's task.
+        trackers: The loggers besides the run's own record.
+
+    Raises:
+        ValueError: Several nodes are asked for, and only one process was started.
+        MisconfigurationException: Lightning refuses an option.
+    """
+    about = {"run": run, "task": task}
+    callbacks: list[Callback] = [StepSeed(job.seed), EpochPlace(), StopAtSignal(run)]
+    for callback in job.callbacks.values():
+        wanted = inspect.signature(callback.target).parameters
+        callbacks.append(callback(**{name: about[name] for name in about if name in wanted}))
+    trainer = job.trainer(
+        callbacks=callbacks,
+        logger=[Record(run.metrics), *trackers],
+        plugins=[WholeCheckpoints()],
+        default_root_dir=str(run.path),
+        use_distributed_sampler=False,  # the data source's batches know their device
+        enable_progress_bar=False,  # Progress is the bar
+        enable_model_summary=False,
+    )
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    alone = isinstance(environment, LightningEnvironment)
+    if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:
+        raise ValueError(
+            f"trainer.num_nodes={trainer.num_nodes} needs a process on each node: start it by srun "
+            "or torchrun, or set MASTER_ADDR, MASTER_PORT and NODE_RANK on each."
+        )
+    # Ours stay: Lightning's requeue by themselves, and wait for other devices inside of a handler.
+    trainer._signal_connector.register_signal_handlers = lambda: None
+    if "profiler" in job.trainer.options:  # Lightning would log its report, which is silenced
+        profiler: Any = trainer.profiler  # pyright: ignore
+        profiler.dirpath, profiler.filename = run.path, "profile"
+    return trainer
+
+
+def check_device(job: TrainJob, task: Task, trainer: Trainer) -> None:
+    """Refuse what cannot run on the trainer's devices.
+
+    Args:
+        job: The job.
+        task: The job's task.
+        trainer: The trainer.
+
+    Raises:
+        ValueError: A kernel, an option of the optimizer, or a multirun cannot.
+    """
+    device = trainer.strategy.root_device
+    if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1:
+        raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
+    task.kernel_on(device)
+    if job.optimizer.options.get("capturable") and device.type == "cpu":
+        raise ValueError("optimizer.capturable=true is for GPUs: leave it out on a CPU.")
+
+
+@contextmanager
+def ending_together(trainer: Trainer) -> Iterator[None]:
+    """End the processes that a trainer started if this one fails: they would wait for it for ever.
+
+    Args:
+        trainer: The trainer.
+    """
+    try:
+        yield
+    except BaseException:
+        if (launcher := trainer.strategy.launcher) is not None:
+            launcher.kill(signal.SIGTERM)
+        raise
+
+
+def quiet() -> None:
+    """Silence the advice of Lightning's that does not apply here."""
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for message in (
+        ".*does not have many workers.*",  # batches are slices of memory
+        ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
+        ".*your dataloader is not resumable.*",  # EpochPlace makes it so
+        ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
+        ".*smaller than the logging interval.*",  # Record writes at each validation in any case
+        ".*`srun` command is available.*",  # as on every login node
+        ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
+    ):
+        warnings.filterwarnings("ignore", message=message)
