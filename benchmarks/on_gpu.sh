@@ -128,7 +128,8 @@ if [[ -f $data/cifar10.npz ]]; then
     model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
 fi
 pytest=(-W default -p no:cacheprovider -n 4) # four processes compile kernels side by side
-operators=(--device cuda --dtype bfloat16 float32 --kernels triton sdpa chunkwise cuda fla)
+kernels=(--kernels triton sdpa chunkwise cuda fla)
+operators=(--device cuda --dtype bfloat16 float32 "${kernels[@]}")
 # By what is thought to matter: the first are the likeliest.
 sweep=(--device cuda --dtype bfloat16 --shapes 16x784 4x3072 1x65536 --rounds 3 --seconds 150
   --kernels triton triton@stages=3 triton@stages=1 triton@programs=4 triton@programs=1
@@ -143,7 +144,8 @@ if [[ $dry ]]; then
     "~callbacks.samples") # not kernel=triton: 3072 positions take the interpreter minutes
   compiled=()
   pytest=(-W default -p no:cacheprovider)
-  operators=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1)
+  operators=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1
+    "${kernels[@]}")
   sweep=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1
     --kernels triton triton@chunk=16,warps=1)
   sampling=(--device cpu --layers 1 --heads 2 --model-dim 16 --steps 1 --positions 1 --rounds 1

@@ -14,10 +14,13 @@ from PIL import Image
 
 import linear_transformers as lt
 from tests.programs import QUICK, run
-from tests.tasks.test_speech_runs import RATE, SMALL
+from tests.tasks.test_speech_runs import RATE, SMALL, TINY
 
 COPY = ("data=copy", "data.max_length=5", "data.num_sequences=64", "data.num_held_out=8",
         "data.batch_size=8", "trainer.max_steps=1")  # fmt: skip
+
+
+SPEECH = (*(word for word in TINY if word.startswith("data")), *SMALL)
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +29,8 @@ def runs(tmp_path_factory) -> Path:
     head = "task/distribution=categorical"
     for name, choices in {
         "linear": (), "softmax": ("model=softmax", head), "copy": COPY,
-        "speech": ("data=espeak", *SMALL, "model.causal=true"),
-        "bidirectional": ("data=espeak", *SMALL),
+        "speech": (*SPEECH, "model.causal=true"),
+        "bidirectional": SPEECH,
     }.items():  # fmt: skip
         given = (f"paths.runs={folder}", f"paths.data={folder}/data", f"run_id={name}")
         run("train", *QUICK, *choices, *given, "test=false")

@@ -21,8 +21,14 @@ from tests.files import write_mnist
 ABSENT = ("wandb", "espeakng_loader", "mlflow")
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> str:
+    """What one stage compiles is there in the next, as on a machine that is lent."""
+    return str(tmp_path_factory.mktemp("compiled"))
+
+
 @pytest.fixture
-def stage(tmp_path):
+def stage(tmp_path, cache):
     """Runs a stage in folders of its own; what it printed."""
     for name in ABSENT:
         folder = tmp_path / "absent"
@@ -30,7 +36,7 @@ def stage(tmp_path):
         (folder / f"{name}.py").write_text(f"raise ImportError('{name} is not there')")
     environment = {
         **os.environ, "DRY_RUN": "1", "PYTHON": sys.executable, "PYTHONPATH": str(folder),
-        "OMP_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1", "CACHE": cache,
         **{name: str(tmp_path / name.lower()) for name in ("WHEELS", "DATA", "RUNS", "RESULTS")},
     }  # fmt: skip
 
@@ -95,8 +101,12 @@ def test_sampling_is_measured_at_both_sizes(stage, tmp_path):
         assert {row["length"] for row in rows} == {length}
 
 
-def test_training_on_mnist_goes_on_where_it_stopped(stage, tmp_path):
-    write_mnist(tmp_path / "data")
+def test_a_run_on_mnist_goes_on_where_it_stopped_and_comes_home(stage, tmp_path, monkeypatch):
+    """Its data arrive in a tar, and its weights leave in pieces."""
+    write_mnist(tmp_path / "elsewhere")
+    (tmp_path / "data").mkdir()
+    into = ("--file", tmp_path / "data/mnist.tar", "-C", tmp_path / "elsewhere", "MNIST")
+    subprocess.run(["tar", "--create", *into], check=True)
     sizes = ("data.batch_size=2", "data.val_size=5")
     assert "bits/dim" in stage("train-mnist", *sizes)
     stage("train-mnist", *sizes, "trainer.max_epochs=2")
@@ -104,11 +114,6 @@ def test_training_on_mnist_goes_on_where_it_stopped(stage, tmp_path):
     lines = (tmp_path / "runs/on-gpu-mnist/metrics.jsonl").read_text().splitlines()
     steps = [row["step"] for row in map(json.loads, lines) if "train/bits_per_dim" in row]
     assert steps == [0, 1]
-
-
-def test_weights_come_home_in_pieces(stage, tmp_path, monkeypatch):
-    write_mnist(tmp_path / "data")
-    stage("train-mnist", "data.batch_size=2", "data.val_size=5")
     for part in ("weights", "moments"):
         stage(part, "on-gpu-mnist")
     run = tmp_path / "runs/on-gpu-mnist/checkpoints/last.ckpt"
@@ -128,22 +133,6 @@ def test_weights_come_home_in_pieces(stage, tmp_path, monkeypatch):
         pieces.join(tmp_path / "several", tmp_path / "third.ckpt")
     with pytest.raises(SystemExit, match="exists already"):
         pieces.join(tmp_path / "several", tmp_path / "again.ckpt")
-
-
-def test_data_arrive_in_tars(stage, tmp_path):
-    write_mnist(tmp_path / "elsewhere")
-    (tmp_path / "data").mkdir()
-    packed = [
-        "tar",
-        "--create",
-        "--file",
-        tmp_path / "data/mnist.tar",
-        "-C",
-        tmp_path / "elsewhere",
-        "MNIST",
-    ]
-    subprocess.run(packed, check=True)
-    assert "bits/dim" in stage("train-mnist", "data.batch_size=2", "data.val_size=5")
 
 
 def test_training_on_cifar10_takes_its_arrays(stage, tmp_path):
