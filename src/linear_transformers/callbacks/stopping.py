@@ -31,10 +31,12 @@ class StopAtSignal(Callback):
         # An epoch's first batch always runs: before it, there is nothing that its end lacks.
         if batch_idx == 0 or batch_idx % trainer.accumulate_grad_batches or not _told(trainer):
             return
-        progress = trainer.fit_loop.epoch_loop.batch_progress
+        loop, progress = trainer.fit_loop.epoch_loop, trainer.fit_loop.epoch_loop.batch_progress
         progress.current.ready -= 1  # this batch was fetched, and is seen by the next start
         progress.total.ready -= 1
         progress.is_last_batch = False  # nor is it over, if this one would have ended the epoch
+        if loop._should_check_val_fx(trainer.fit_loop._data_fetcher):
+            loop._batches_that_stepped -= 1  # Lightning goes over the end of the one before again
         self._stop(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
