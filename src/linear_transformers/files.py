@@ -72,11 +72,17 @@ def mend_lines(path: Path) -> bool:
     return True
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what processes of this machine left half-written in a folder when they were killed."""
+def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
+    """Remove what processes left half-written in a folder when they were killed.
+
+    Args:
+        folder: The folder.
+        alone: Whether no other process writes here. Else what is left by other machines stays:
+            theirs may be at work.
+    """
     for partial in folder.glob(".*.part"):
         process = re.search(rf"-(\d+)@{re.escape(HOST)}\.part$", partial.name)
-        if process is not None and not _is_alive(int(process[1])):
+        if alone or (process is not None and not _is_alive(int(process[1]))):
             shutil.rmtree(partial) if partial.is_dir() else partial.unlink(missing_ok=True)
 
 

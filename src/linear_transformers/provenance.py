@@ -75,14 +75,15 @@ def call_of(program: str) -> str:
     return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
 
 
-def call_again(program: str, *words: str) -> str:
-    """Return this process's call of a program with some options replaced or added.
+def call_again(program: str, *words: str, without: Sequence[str] = ()) -> str:
+    """Return this process's call of a program with some options replaced, added or left out.
 
     Args:
         program: The program.
-        words: The options, KEY=VALUE.
+        words: The options that are replaced or added, KEY=VALUE.
+        without: The keys of those that are left out.
     """
-    keys = [f"{word.partition('=')[0]}=" for word in words]
+    keys = [f"{key}=" for key in (*(word.partition("=")[0] for word in words), *without)]
     arguments = sys.argv[1:] if _is_script(Path(sys.argv[0])) else sys.argv[2:]
     own = [*_folders_of_ones_own(sys.argv[1:])]  # call_of repeats them
     kept = [a for a in arguments if a not in own and not a.startswith(tuple(keys))]
@@ -195,14 +196,19 @@ def machine() -> dict[str, Any]:
     lines = [line.partition(":") for line in cpuinfo.splitlines()]
     facts = {name.strip(): value.strip() for name, _, value in lines}
     flags = facts.get("flags") or facts.get("Features") or ""
-    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "processor": facts.get("model name") or platform.processor() or platform.machine() or None,
-        "cores": len(affinity(0)) if affinity else os.cpu_count(),
+        "cores": cores(),
         "instructions": sorted(filter(INSTRUCTIONS.fullmatch, flags.split())) if cpuinfo else None,
         "memory_gb": _memory(),
         "gpu": _gpu(),
     }
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not every system has it
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _memory() -> float | None:

@@ -60,6 +60,30 @@ def test_a_damaged_checkpoint_that_was_named_is_refused_with_the_whole_ones(agai
     assert "Whole beside it" in message
 
 
+def test_a_last_checkpoint_of_something_else_is_passed_over(again):
+    torch.save(
+        {"config": {"model": {"x": torch.zeros(1)}}, "shape": {}, "state_dict": {}},
+        again / "checkpoints/last.ckpt",
+    )
+    assert "is not a checkpoint of this project" in resumed(again, "resume=auto")
+
+
+def test_a_damaged_configuration_is_named(again):
+    (again / "config.yaml").write_text("model: [")
+    message = complaint("sample", f"ckpt={again}")
+    assert "config.yaml is damaged. Remove it" in message
+    (again / "config.yaml").unlink()
+    run("sample", f"ckpt={again}", "images=1")
+
+
+def test_a_record_that_finds_no_room_is_one_line(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/metrics.jsonl").symlink_to("/dev/full")
+    message = complaint("train", *FAST, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+    assert f"{tmp_path}: No space left on device" in message
+    assert "are free there" in message
+
+
 def test_a_run_of_damaged_checkpoints_alone_is_not_silently_begun_anew(again):
     for path in (again / "checkpoints").iterdir():
         os.truncate(path, 0)
@@ -67,6 +91,14 @@ def test_a_run_of_damaged_checkpoints_alone_is_not_silently_begun_anew(again):
     message = complaint("train", *options)
     assert "No checkpoint of" in message
     assert "Remove them" in message
+
+
+def test_a_run_does_not_begin_with_a_checkpoint_at_its_end(again):
+    words = (*FAST, f"paths.runs={again.parent}", "run_id=b", "resume=a")
+    message = complaint("train", *words)
+    assert "a/checkpoints/last.ckpt is at the end of its training, step 1" in message
+    assert not (again.parent / "b").exists()
+    run("train", *words, "trainer.max_epochs=2")
 
 
 def test_a_finished_run_says_so(again):
@@ -183,6 +215,15 @@ def test_environment_variables_are_used_and_not_written(tmp_path, monkeypatch):
     run("sample", f"ckpt={tmp_path}/runs/a", "images=1")
 
 
+def test_what_a_model_is_rebuilt_from_is_written_as_it_was_used(tmp_path, monkeypatch):
+    monkeypatch.setenv("DROPOUT", "0.2")
+    words = (*FAST, f"paths.runs={tmp_path}", "run_id=a", "model.dropout=${oc.env:DROPOUT}")
+    run("train", *words)
+    run("train", *words, "resume=auto", "trainer.max_epochs=2")
+    assert "dropout: 0.2" in (tmp_path / "a/config.yaml").read_text()
+    run("sample", f"ckpt={tmp_path}/a", "images=1")
+
+
 def test_a_run_is_found_by_its_name_before_a_folder_of_that_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").mkdir()
@@ -221,6 +262,9 @@ def test_another_rate_is_refused_or_taken_on_purpose(again):
     (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
     assert {float(s["step"]) for s in state["state"].values()} == {1.0}
     assert len(figures(again, "lr-AdamW")) == 1
+    run("train", *new, "trainer.max_epochs=4")  # as a scheduler would: what changes has changed
+    (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
+    assert {float(s["step"]) for s in state["state"].values()} == {2.0}
 
 
 def test_a_schedule_goes_on_from_the_runs_step(again):

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 import signal
 import struct
 import subprocess
@@ -54,6 +55,31 @@ def test_a_stopped_job_is_finished_by_the_command_that_it_prints(root, tmp_path,
         file.write("torn")
     run("transcribe", *shlex.split(line)[4:])
     assert part.read_text() == (tmp_path / "whole").read_text()
+
+
+def test_a_second_job_leaves_the_file_of_the_first(root, tmp_path):
+    (tmp_path / "out").touch()  # as long as nothing is transcribed
+    words = (f"ckpt={root}/runs/a", f"audio={root}/talks/00.wav", f"out={tmp_path}/out")
+    assert "exists already" in complaint("transcribe", *words)
+    assert (tmp_path / "out").is_file()
+
+
+def test_recordings_of_one_name_are_not_taken_for_each_other(root, tmp_path):
+    for name in ("s1", "s2"):
+        (tmp_path / name).mkdir()
+        shutil.copy(root / "talks/00.wav", tmp_path / name / "SA1.wav")
+    lines = [{"audio": f"{tmp_path}/{n}/SA1.wav", "phones": "HH"} for n in ("s1", "s2")]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (tmp_path / "out").write_text("SA1 1 0.000 0.100 HH 0.900\n")
+    words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/m.jsonl", f"out={tmp_path}/out")
+    message = complaint("transcribe", *words, "format=ctm", "continue=true")
+    assert "cannot tell the recordings apart" in message
+
+
+def test_a_job_that_had_begun_nothing_goes_on(root, tmp_path):
+    words = (f"ckpt={root}/runs/a", f"audio={root}/talks/00.wav", f"out={tmp_path}/out")
+    run("transcribe", *words, "continue=true")
+    assert (tmp_path / "out").read_text().count("\n") == 1
 
 
 def test_a_failed_job_leaves_its_name_free(root, tmp_path):

@@ -143,7 +143,36 @@ def test_only_what_is_missing_runs_again(tmp_path, capfd):
     said = capfd.readouterr().err
     assert "job 1 was done before" in said
     assert len(list(tmp_path.glob("*/config.yaml"))) == 1
-    assert len(list((tmp_path / "sweeps").iterdir())) == 1
+    (folder,) = (tmp_path / "sweeps").iterdir()
+    with pytest.raises(SystemExit):  # what was not asked to be left out runs again
+        run("train", *words, f"hydra.sweep.dir={folder}")
+    assert len(list(tmp_path.glob("*/config.yaml"))) == 2
+
+
+def test_a_damaged_job_is_a_row_that_says_so(tmp_path, capsys):
+    sweep = Sweep(tmp_path, "train")
+    sweep.end(0, ["seed=1"], Outcome(1.0, {"bits": 1.0}), "")
+    (tmp_path / "jobs/1.json").write_bytes(b"")
+    sweep.close("train -m sweep.skip_done=true")
+    assert "1.json is no JSON" in capsys.readouterr().err
+    assert sweep.begin(1, ["seed=2"]) is None
+
+
+def test_two_multiruns_do_not_share_a_folder(tmp_path):
+    sweep = Sweep.open(tmp_path, call="train", command=["-m"])
+    again = Sweep.open(tmp_path, call="train", command=["-m"], skip_done=True)
+    assert again.folder == sweep.folder
+    with sweep.held(), pytest.raises(ValueError, match="is being trained by process"), again.held():
+        pass
+    sweep.close("")
+    assert not sweep.folder.exists()
+
+
+def test_choices_may_be_globbed(tmp_path):
+    words = ("-m", *QUICK, "scheduler=glob([c*,s*])", "test=false", f"paths.runs={tmp_path}")
+    run("train", *words)
+    chosen = {job["overrides"][-1] for job in results(tmp_path)[0]}
+    assert len(chosen) > 1
 
 
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])

@@ -35,7 +35,8 @@ class StopAtSignal(Callback):
         progress.current.ready -= 1  # this batch was fetched, and is seen by the next start
         progress.total.ready -= 1
         progress.is_last_batch = False  # nor is it over, if this one would have ended the epoch
-        if loop._should_check_val_fx(trainer.fit_loop._data_fetcher):
+        fetcher = trainer.fit_loop._data_fetcher
+        if fetcher is not None and loop._should_check_val_fx(fetcher):
             loop._batches_that_stepped -= 1  # Lightning goes over the end of the one before again
         self._stop(trainer)
 

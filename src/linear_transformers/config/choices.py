@@ -386,7 +386,7 @@ def _expected(error: ValidationError) -> str:
                 words.append(f"it must be at most {shown(limits['le'])}")
             case "literal_error":
                 choices.append(limits["expected"].replace(" or ", ", "))
-            case "none_required" | "is_instance_of":
+            case "none_required" | "is_instance_of" | "predicate_failed":
                 pass  # of no help to a person
             case _:
                 said = fault["msg"].partition(",")[0]

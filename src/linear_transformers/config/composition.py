@@ -24,6 +24,8 @@ PLUGINS = {
     "hydra/launcher=submitit_local": "submitit",
     "hydra/launcher=submitit_slurm": "submitit",
 }
+# Without these, a checkpoint could be neither continued nor used.
+REBUILT = ("model", "task", "data", "optimizer", "scheduler", "ckpt", "images", "audio")
 
 
 def register_project(folder: Path) -> None:
@@ -78,13 +80,15 @@ def resolved_data(cfg: DictConfig) -> dict[str, Any]:
 
 
 def check_sweep(words: Sequence[str]) -> None:
-    """Refuse a list of values where there is to be one job.
+    """Refuse what is for several jobs where there is to be one.
 
     Raises:
-        ValueError: There is one.
+        ValueError: There is a list of values, or an option of multiruns.
     """
     if {"-m", "--multirun"} & {*words}:
         return
+    if own := [word for word in words if word.startswith("sweep.")]:
+        raise ValueError(f"{own[0]} is for several jobs: add -m.")
     for word in words:
         try:
             sweeps = "=" in word and _parsed(word).is_sweep_override()
@@ -110,8 +114,11 @@ def value_of(key: str, arguments: Sequence[str]) -> str | None:
 def num_jobs(words: Sequence[str]) -> int:
     """Return the number of jobs of a multirun, as far as its command line tells."""
     parsed = [_parsed(word) for word in words if "=" in word and not word.startswith("-")]
-    swept = [override for override in parsed if override.is_sweep_override()]
-    return prod(len([*override.sweep_iterator()]) for override in swept)
+    # A glob is of files, and an interval is a sweeper's to draw from.
+    listed = [
+        override for override in parsed if override.is_choice_sweep() or override.is_range_sweep()
+    ]
+    return prod(len([*override.sweep_iterator()]) for override in listed)
 
 
 def _parsed(word: str) -> Override:
@@ -120,6 +127,8 @@ def _parsed(word: str) -> Override:
 
 def from_environment(cfg: DictConfig) -> dict[str, str]:
     """Return what to write, instead of their values, where an environment variable was read.
+
+    What a model is rebuilt from is written as it was used.
 
     Returns:
         By dotted key: `<oc.env:NAME>` stands for the variable.
@@ -134,7 +143,7 @@ def from_environment(cfg: DictConfig) -> dict[str, str]:
     return {
         path: value
         for path, value in _leaves(hidden, "")
-        if isinstance(value, str) and "<oc.env:" in value
+        if isinstance(value, str) and "<oc.env:" in value and path.split(".")[0] not in REBUILT
     }
 
 

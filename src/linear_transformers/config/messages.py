@@ -30,7 +30,7 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()
 def override(key: str, value: object) -> str:
     """Return KEY=VALUE as Hydra reads it, with quotes where the value needs them."""
     text = str(value)
-    if not re.fullmatch(r"[\w/.:@%+?|-]+", text):
+    if not re.fullmatch(r"[\w/.:@%+?|-]+", text, re.ASCII):
         escaped = text.replace("\\", "\\\\").replace("'", "\\'")
         text = f"'{escaped}'"
     return f"{key}={text}"
@@ -39,12 +39,9 @@ def override(key: str, value: object) -> str:
 def out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that there is too little memory, of a device or of the host."""
     words = (
-        "out of memory",
-        "allocate memory",
-        "not enough memory",
-        "overflow",
-        "too many elements",
-    )
+        "out of memory", "allocate memory", "not enough memory", "too many elements",
+        "calculation overflowed",
+    )  # fmt: skip
     return isinstance(error, MemoryError) or (
         isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
     )

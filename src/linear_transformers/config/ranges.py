@@ -4,6 +4,7 @@ A parameter's annotation says which numbers it takes: `num_heads: Size`. Configu
 against it before anything is made, and `ranged` checks whoever calls the class from Python.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import cache, wraps
 from inspect import signature
@@ -11,8 +12,9 @@ from operator import ge, gt, le, lt
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from annotated_types import Ge, Gt, Le, Lt
+from annotated_types import Ge, Gt, Le, Lt, Predicate
 
+NUMBER = re.compile(r"[-+.\de]+|nan|[-+]?inf")  # as text
 F = TypeVar("F", bound=Callable[..., Any])
 
 Count = Annotated[int, Ge(1), Le(10**9)]  # of batches, steps, items
@@ -30,7 +32,8 @@ Share = Annotated[float, Gt(0), Le(1)]
 Seconds = Annotated[float, Gt(0), Le(1e6)]
 Nats = Annotated[float, Ge(-1e6), Le(1e6)]
 
-_Share = Annotated[float, Ge(0), Le(1)]
+ShareOrNone = Annotated[float, Ge(0), Le(1)]  # where none makes sense
+_Words = Annotated[str, Predicate(lambda text: not NUMBER.fullmatch(text))]
 _Epochs = Annotated[int, Ge(-1)]  # -1 is without end
 _BOUNDS = {Ge: (ge, "at least"), Gt: (gt, "above"), Le: (le, "at most"), Lt: (lt, "below")}
 
@@ -41,15 +44,15 @@ class Foreign:
 
     lr: Annotated[float, Gt(0)]
     betas: tuple[Fraction, Fraction]
-    eps: _Share
+    eps: ShareOrNone | tuple[ShareOrNone | None, ShareOrNone | None]  # Adafactor has two
     weight_decay: NotNegative
     momentum: NotNegative
     differentiable: Literal[False]
-    decay: _Share
+    decay: ShareOrNone
     update_every_n_steps: Count
     update_starting_at_step: CountOrNone | None
     update_starting_at_epoch: CountOrNone | None
-    device: Literal["cpu", "cuda"] | None
+    devices: Annotated[int, Ge(-1), Le(1024)] | list[int] | _Words
     max_epochs: _Epochs | None
     max_steps: _Epochs
     min_epochs: CountOrNone | None
@@ -58,13 +61,13 @@ class Foreign:
     accumulate_grad_batches: Count
     gradient_clip_val: Positive | None
     check_val_every_n_epoch: Count | None
-    val_check_interval: Count | Share | str | None
+    val_check_interval: Count | Share | _Words | None
     log_every_n_steps: CountOrNone | None
     num_sanity_val_steps: _Epochs | None
-    limit_train_batches: CountOrNone | _Share | None
-    limit_val_batches: CountOrNone | _Share | None
-    limit_test_batches: CountOrNone | _Share | None
-    overfit_batches: CountOrNone | _Share
+    limit_train_batches: CountOrNone | ShareOrNone | None
+    limit_val_batches: CountOrNone | ShareOrNone | None
+    limit_test_batches: CountOrNone | ShareOrNone | None
+    overfit_batches: CountOrNone | ShareOrNone
     reload_dataloaders_every_n_epochs: CountOrNone
 
 

@@ -57,7 +57,8 @@ def _load(path: Path) -> Image.Image:
         with warnings.catch_warnings():
             # A picture of 90 million pixels is a mistake here, or an attack.
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            warnings.simplefilter("error", UserWarning)  # of damaged EXIF
+            warnings.simplefilter("error", UserWarning)  # of data that are cut, say
+            warnings.filterwarnings("ignore", ".*(EXIF|MPO).*", UserWarning)  # not of the picture
             Image.init()  # Pillow would also try programs, Ghostscript for one
             with Image.open(path, formats=[f for f in FORMATS if f in Image.OPEN]) as picture:
                 frames = getattr(picture, "n_frames", 1)

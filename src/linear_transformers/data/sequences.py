@@ -89,6 +89,8 @@ class SequenceSource(DataSource):
 
     def check(self, world_size: int) -> None:
         count = len(self.splits.train)
+        if count < world_size:
+            raise ValueError(f"{count} training {self.noun} are fewer than {world_size} devices.")
         if count < self.batch_size * world_size:
             raise ValueError(
                 f"{count} training {self.noun} do not fill one batch of {self.batch_size} on each "

@@ -4,8 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime
+from contextlib import contextmanager, nullcontext
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
 from pathlib import Path
@@ -32,12 +31,11 @@ from linear_transformers.config.composition import (
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import first_line, out_of_memory, override
 from linear_transformers.files import room
-from linear_transformers.provenance import call_again, call_of, in_words_of_this_call
+from linear_transformers.provenance import call_again, call_of, cores, in_words_of_this_call
 from linear_transformers.runs.folder import (
     AUTO,
     CHECKPOINTS,
     check_name,
-    claim_folder,
     find_checkpoint,
     folder_of,
     is_first_process,
@@ -48,8 +46,10 @@ from linear_transformers.stopping import Stopped, catching
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
 ALLOW = "allow="  # accepted here only: no file can allow anything
-SWEEP_FOLDER = "hydra.sweep.dir="
-COMMAND_FILE = "command"  # in a multirun's folder: what was typed
+MULTIRUN = {"-m", "--multirun"}
+SWEEP_FOLDER = "hydra.sweep.dir"
+JOBLIB = "hydra/launcher=joblib"
+TRUE = ("true", "1", "yes", "on", "y", "t")
 # The jobs, imported when they are to run: torch takes seconds.
 TRAINING = "linear_transformers.jobs.train:run"
 USING = "linear_transformers.jobs.use:use"
@@ -112,7 +112,10 @@ class Program:
         finally:
             sys.argv = self.typed
             if self.sweep is not None:
-                self._end_sweep(self.sweep)
+                again = ["sweep.skip_done=true"]
+                if any(word.startswith("run_id=") for word in self.typed):
+                    again.append(override("resume", AUTO))
+                self.sweep.close(call_again(self.name, *again))
 
     def _compose_and_run(
         self, run: Callable[..., Any], conf: Configurations, arguments: Sequence[str]
@@ -132,47 +135,31 @@ class Program:
             conf.check_keys(overrides)
             check_sweep(overrides)
             self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
-        if {"-m", "--multirun"} & {*overrides}:
-            try:
-                folder = self._sweep_folder(overrides)
-            except OSError as error:
-                raise ValueError(
-                    f"{error.filename}: {error.strerror}. Give paths.runs=DIR."
-                ) from error
-            self.sweep = Sweep(folder, call_of(self.name))
+        held = nullcontext()
+        if MULTIRUN & {*overrides}:
             self.num_jobs = num_jobs(overrides)
-            rest = [word for word in overrides if not word.startswith(SWEEP_FOLDER)]
+            self.sweep = self._sweep_of(overrides)
+            held = self.sweep.held()
             # First: argparse takes no -m between other words.
-            rest = [word for word in rest if word not in ("-m", "--multirun")]
-            overrides = ["--multirun", override(SWEEP_FOLDER.rstrip("="), folder), *rest]
+            rest = [word for word in overrides if word not in MULTIRUN]
+            rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
+            if JOBLIB in rest:  # which divides the cores by its processes, not by the jobs
+                rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
+            overrides = ["--multirun", override(SWEEP_FOLDER, self.sweep.folder), *rest]
         words = [*with_defaults_open(overrides, conf.groups), *self.found]
         sys.argv = [self.typed[0], *words]  # where Hydra reads them
-        with _traceback("1"):  # Hydra raises what it would print
+        with held, _traceback("1"):  # Hydra raises what it would print
             run(self._task)()
 
-    def _sweep_folder(self, words: Sequence[str]) -> Path:
-        """Return the folder of this multirun: a new one, the one that was named, or with
-        sweep.skip_done=true the newest of the same command."""
-        if (named := value_of("hydra.sweep.dir", words)) is not None:
-            return Path(named)
-        above = Path(value_of("paths.runs", words) or self.project / "runs") / "sweeps"
-        own = [word for word in words if not word.startswith("sweep.")]
-        if value_of("sweep.skip_done", words) == "True":
-            for folder in sorted(above.glob("*/"), reverse=True):
-                if (note := folder / COMMAND_FILE).is_file() and note.read_text() == repr(own):
-                    return folder
-        folder = claim_folder(above / f"{datetime.now():%Y%m%d-%H%M%S}", numbered=True)
-        (folder / COMMAND_FILE).write_text(repr(own))
-        return folder
-
-    def _end_sweep(self, sweep: Sweep) -> None:
-        """Print the table of a multirun; leave no folder of one that never began."""
-        if sweep.jobs:
-            sweep.report(call_again(self.name, "sweep.skip_done=true"))
-        elif (sweep.folder / COMMAND_FILE).is_file():
-            for name in (COMMAND_FILE, "multirun.yaml"):  # ours, and Hydra's
-                (sweep.folder / name).unlink(missing_ok=True)
-            sweep.folder.rmdir()
+    def _sweep_of(self, words: Sequence[str]) -> Sweep:
+        """Return the multirun that a command line means."""
+        return Sweep.open(
+            Path(value_of("paths.runs", words) or self.project / "runs"),
+            call=call_of(self.name),
+            command=[word for word in words if not word.startswith("sweep.")],
+            named=value_of(SWEEP_FOLDER, words),
+            skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
+        )
 
     def _task(self, cfg: DictConfig) -> float | None:
         """Run the job with a configuration that Hydra composed, as one of a multirun or alone."""
@@ -194,9 +181,9 @@ class Program:
         if outcome is not None:
             print(f"job {number} was done before", file=sys.stderr)
             return outcome.objective
-        if "torch" not in sys.modules and not about.launcher._target_.endswith("BasicLauncher"):
-            share = max(1, (os.cpu_count() or 1) // self.num_jobs)
-            os.environ.setdefault("OMP_NUM_THREADS", str(share))
+        # Other launchers divide the cores by themselves, or give each job a machine.
+        if "torch" not in sys.modules and about.launcher._target_.endswith("LocalLauncher"):
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.num_jobs)))
         try:
             with catching():
                 outcome, message = self._attempt(cfg)
@@ -211,18 +198,19 @@ class Program:
         """Return what the job came to, or the one line that says why it came to nothing."""
         from linear_transformers.config.choices import allow, classes_in  # late: pydantic
 
-        module, _, function = self.job.partition(":")
+        (module, _, function), runs = self.job.partition(":"), self.project
         try:
             with _traceback("1" if self.wants_traceback else None):  # for processes it starts
                 config, hidden = resolved_data(cfg), from_environment(cfg)
                 check_places(config, config.pop("inputs"))
+                runs = Path(config["paths"]["runs"])
                 # What a person typed, or wrote into a file of their own, may be named.
                 allow(*self.allowed, *classes_in(config))
                 if "torch" not in sys.modules:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                 return getattr(import_module(module), function)(self.name, config, hidden), ""
         except (ValueError, OSError, MemoryError, RuntimeError) as error:
-            message = _for_people(error)
+            message = _for_people(error, runs)
             if self.wants_traceback or message is None:
                 raise
             return None, message
@@ -267,7 +255,10 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
     resume, name = config.get("resume"), config.get("run_id")
     if resume == AUTO and name is None:
         raise ValueError("resume=auto goes on with a run by its name: give run_id=NAME.")
-    for key in ("resume", "init_from"):
+    if resume == AUTO and not config.get("train"):
+        raise ValueError("resume=auto goes on with training; train=false tests resume=RUN_OR_FILE.")
+    begun = resume == AUTO and any((runs / str(name) / CHECKPOINTS).glob("*.ckpt"))
+    for key in ("resume",) if begun else ("resume", "init_from"):
         if (value := config.get(key)) is not None and value != AUTO:
             find_checkpoint(str(value), runs)
     if name is not None and is_first_process():
@@ -292,7 +283,12 @@ def use_of(
     path = find_checkpoint(ckpt, Path(runs))
     record = folder_of(path) / "config.yaml"
     if path.parent.name == CHECKPOINTS and record.is_file():
-        config = yaml.safe_load(record.read_text())
+        try:
+            config = yaml.safe_load(record.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{record} is damaged. Remove it: the checkpoints know their configuration."
+            ) from error
     else:
         from linear_transformers.runs.checkpoint import read_checkpoint  # late: torch takes seconds
 
@@ -319,15 +315,20 @@ def _traceback(value: str | None) -> Iterator[None]:
             os.environ[TRACEBACK] = before
 
 
-def _for_people(error: Exception) -> str | None:
-    """Return the one line that an error is to a user, or None where it is a bug of ours."""
+def _for_people(error: Exception, runs: Path) -> str | None:
+    """Return the one line that an error is to a user, or None where it is a bug of ours.
+
+    Args:
+        error: The error.
+        runs: The folder of all runs.
+    """
     from linear_transformers.config.choices import is_ours  # late: pydantic takes a while
 
     if isinstance(error, OSError):
-        if not error.filename:
+        full = error.errno in (ENOSPC, EDQUOT, EFBIG)
+        if not (file := error.filename or (runs if full else None)):
             return None
-        full = f"; {room(Path(error.filename))}" if error.errno in (ENOSPC, EDQUOT, EFBIG) else ""
-        return f"{error.filename}: {error.strerror}{full}."
+        return f"{file}: {error.strerror}{f'; {room(Path(file))}' if full else ''}."
     if out_of_memory(error):
         return (
             f"Out of memory ({first_line(error)}). Make the model, its inputs or batches smaller."

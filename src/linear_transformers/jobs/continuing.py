@@ -52,7 +52,7 @@ def as_saved(config: dict[str, Any], typed: Sequence[str], runs: Path) -> dict[s
     keys = [word.lstrip("+").partition("=")[0] for word in typed]
     if "experiment" in keys:
         return config
-    saved = read_checkpoint(tested_checkpoint(config["resume"], config["run_id"], runs))["config"]
+    saved = read_checkpoint(find_checkpoint(config["resume"], runs))["config"]
     found = dict(config)
     for part in ("model", "task", "data"):
         if part in keys or any(key.startswith(f"{part}/") for key in keys):
@@ -64,15 +64,6 @@ def as_saved(config: dict[str, Any], typed: Sequence[str], runs: Path) -> dict[s
     return found
 
 
-def tested_checkpoint(resume: str, run_id: str | None, runs: Path) -> Path:
-    """Return the checkpoint that a test without training is of.
-
-    Raises:
-        ValueError: There is none.
-    """
-    return find_checkpoint(str(run_id) if resume == AUTO else resume, runs)
-
-
 def check_agreement(
     found: Found,
     *,
@@ -80,7 +71,7 @@ def check_agreement(
     choices: Mapping[str, Choice[Any]],
     task: Task,
     optimizer: str | None,
-) -> None:
+) -> bool:
     """Refuse to continue a checkpoint of other data, of another model, or silently of another
     optimizer.
 
@@ -92,8 +83,11 @@ def check_agreement(
         optimizer: What to do with the optimizer's state: `keep`, `new`, or None, which asks for
             the same optimizer and schedule.
 
+    Returns:
+        Whether the optimizer or its schedule is another one.
+
     Raises:
-        ValueError: They differ.
+        ValueError: Anything else differs.
     """
     path, saved = found.path, found.checkpoint
     if saved["shape"] != (shape := vars(shape)):
@@ -109,11 +103,13 @@ def check_agreement(
     shapes = {name: value.shape for name, value in saved["state_dict"].items()}
     if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
         raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
+    changed = False
     for part, kind in (("optimizer", Optimizer), ("scheduler", Any)):
         if part not in choices:
             continue
         before = checked_choice(saved["config"].get(part), part, kind)
         difference = _difference(before, choices[part], part)
+        changed = changed or difference is not None
         if difference and optimizer is None:
             raise ValueError(
                 f"The checkpoint {path} was made with {difference}. Give it the same, or say what "
@@ -125,6 +121,7 @@ def check_agreement(
                 f"resume_optimizer=keep was asked for, but {path} holds the moments of "
                 f"{before.name}. Use resume_optimizer=new."
             )
+    return changed
 
 
 def initialise(task: Task, path: Path) -> str:
@@ -149,18 +146,39 @@ def initialise(task: Task, path: Path) -> str:
     return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"
 
 
-def is_finished(run: Run, found: Found, trainer: Trainer, task: Task, *, test: bool) -> bool:
-    """Return whether nothing is left to do for a run: it is trained, and tested if it is to be."""
+def is_trained(found: Found, trainer: Trainer) -> bool:
+    """Return whether a checkpoint is at the end of its training."""
     progress = found.checkpoint["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
     step = found.checkpoint["global_step"]
-    trained = progress >= _limit(trainer.max_epochs) or step >= _limit(trainer.max_steps)
+    if progress >= _limit(trainer.max_epochs) or step >= _limit(trainer.max_steps):
+        return True
+    if progress < (trainer.min_epochs or 0) or step < (trainer.min_steps or 0):
+        return False
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, StopEarly):
             state = found.checkpoint["callbacks"].get(callback.state_key, {})
-            trained = trained or state.get("wait_count", 0) >= callback.patience
-    figure = f"test/{task.figure.name}"
-    tested = any(figure in row and row["step"] >= step for row in rows_of(run.metrics))
-    return trained and (tested or not test)
+            return state.get("wait_count", 0) >= callback.patience
+    return False
+
+
+def is_tested(found: Found, run: Run, task: Task) -> bool:
+    """Return whether a run's record has the test of a checkpoint."""
+    figure, step = f"test/{task.figure.name}", found.checkpoint["global_step"]
+    return any(figure in row and row["step"] >= step for row in rows_of(run.metrics))
+
+
+def check_own(found: Found, run: Run) -> None:
+    """Refuse to begin a run with a checkpoint that has nothing left to train.
+
+    Raises:
+        ValueError: The checkpoint is another run's.
+    """
+    if found.path.parent.resolve() != run.checkpoints.resolve():
+        raise ValueError(
+            f"{shown(found.path)} is at the end of its training, step "
+            f"{found.checkpoint['global_step']}. Give it more, trainer.max_epochs=N, or begin with "
+            "its weights alone: init_from."
+        )
 
 
 def _limit(number: int | None) -> float:

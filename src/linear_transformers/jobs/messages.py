@@ -1,7 +1,8 @@
 """What train.py tells its user."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -10,7 +11,7 @@ from hydra.types import RunMode
 from lightning import Trainer
 
 from linear_transformers.config.choices import allowing
-from linear_transformers.config.messages import first_line, override
+from linear_transformers.config.messages import first_line, out_of_memory, override
 from linear_transformers.data.base import DataSource
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.jobs.requeue import requeue
@@ -72,27 +73,39 @@ def where_it_goes_on(job: TrainJob, run: Run, stopped: Stopped) -> list[str]:
     """
     if not job.train or HydraConfig.get().mode == RunMode.MULTIRUN:
         return []  # the table of a multirun has the commands of its jobs
-    kept = run.last_checkpoint
-    lines = [f"kept     {shown(kept)}" if kept.is_file() else "kept     nothing yet"]
-    again = override("run_id", run.path.name), override("resume", AUTO)
-    lines.append(f"next     {call_again('train', *again)}")
+    kept = run.last_checkpoint if run.last_checkpoint.is_file() else None
+    again = [override("run_id", run.path.name)]
+    if kept is not None or job.resume is None:  # else it begins with the other run's again
+        again.append(override("resume", AUTO))
+    lines = [
+        f"kept     {'nothing yet' if kept is None else shown(kept)}",
+        f"next     {call_again('train', *again)}",
+    ]
     if requeued := requeue(stopped, continues=job.resume == AUTO and job.run_id is not None):
         lines.append(requeued)
     return lines
 
 
-def too_large(job: TrainJob, task: Task, error: BaseException) -> str:
-    """Return what to change where memory does not suffice.
+@contextmanager
+def within_memory(job: TrainJob, task: Task) -> Iterator[None]:
+    """Say what to change where memory does not suffice.
 
     Args:
         job: The job.
         task: The task.
-        error: What was raised.
+
+    Raises:
+        ValueError: Memory does not suffice.
     """
-    batch = [f"data.{k}={v}" for k, v in job.data.options.items() if k.startswith("batch_")]
-    return (
-        f"Out of memory with {', '.join(batch) or 'this batch'}, {task.shape.description}, "
-        f"{task.description} ({first_line(error)}). Make the batch smaller "
-        "(trainer.accumulate_grad_batches makes up for it), the model smaller, or use "
-        "model.activation_checkpointing=true or trainer.precision=bf16-mixed."
-    )
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        batch = [f"data.{k}={v}" for k, v in job.data.options.items() if k.startswith("batch_")]
+        raise ValueError(
+            f"Out of memory with {', '.join(batch) or 'this batch'}, {task.shape.description}, "
+            f"{task.description} ({first_line(error)}). Make the batch smaller "
+            "(trainer.accumulate_grad_batches makes up for it), the model smaller, or use "
+            "model.activation_checkpointing=true or trainer.precision=bf16-mixed."
+        ) from error

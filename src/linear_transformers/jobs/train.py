@@ -13,18 +13,19 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.config.choices import checked, plain
 from linear_transformers.config.composition import without
-from linear_transformers.config.messages import first_line, out_of_memory
+from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import DataSource
 from linear_transformers.files import mend_lines
 from linear_transformers.jobs.continuing import (
     as_saved,
     check_agreement,
+    check_own,
     checkpoint_to_resume,
     initialise,
-    is_finished,
-    tested_checkpoint,
+    is_tested,
+    is_trained,
 )
-from linear_transformers.jobs.messages import announce, suggest, too_large, where_it_goes_on
+from linear_transformers.jobs.messages import announce, suggest, where_it_goes_on, within_memory
 from linear_transformers.jobs.options import TrainJob, check
 from linear_transformers.jobs.trainer import build_trainer, check_device, ending_together, quiet
 from linear_transformers.provenance import provenance, write_provenance
@@ -83,17 +84,9 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
     check(job)
     torch.set_float32_matmul_precision(job.matmul_precision)
     seed_everything(job.seed, workers=True, verbose=False)
-    runs, data = Path(job.paths.runs), job.data()
-    task = build_task(job.task, job.model, data.shape)
-    found = checkpoint_to_resume(job.resume, job.run_id, runs) if job.train else _tested(job)
-    if found is not None:
-        choices = {name: getattr(job, name) for name in (CONTINUED if job.train else TESTED)}
-        check_agreement(
-            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer
-        )
     hydra, rank = HydraConfig.get(), rank_zero_only.rank  # pyright: ignore
-    run = claim_run(
-        runs,
+    run = claim_run(  # first: from here on, nobody else writes its checkpoints
+        Path(job.paths.runs),
         run_id=job.run_id,
         label=f"{hydra.runtime.choices['data']}-{hydra.runtime.choices['model']}",
         resume=job.resume if job.train else None,
@@ -103,13 +96,12 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
         sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
         job.group = sweep or run.path.name
     try:
-        return _begin(job, run, data, task, found, hidden)
+        data = job.data()
+        task = build_task(job.task, job.model, data.shape)
+        with within_memory(job, task):
+            return _begin(job, run, data, task, hidden)
     except MisconfigurationException as error:
         raise ValueError(f"Trainer: {first_line(error)}.") from error
-    except (MemoryError, RuntimeError) as error:
-        if not out_of_memory(error):
-            raise
-        raise ValueError(too_large(job, task, error)) from error
     except Stopped as stopped:
         if rank == 0:
             stopped.lines += where_it_goes_on(job, run, stopped)
@@ -119,29 +111,33 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
 
 
 def _begin(
-    job: TrainJob,
-    run: Run,
-    data: DataSource,
-    task: Task,
-    found: Found | None,
-    hidden: Mapping[str, str],
+    job: TrainJob, run: Run, data: DataSource, task: Task, hidden: Mapping[str, str]
 ) -> Outcome:
-    """Make what the run needs, refuse what cannot be, open the run's records, and run."""
+    """Find what the run continues, refuse what cannot be, open the run's records, and run."""
+    found, changed = _found(job), False
+    if found is not None:
+        choices = {name: getattr(job, name) for name in (CONTINUED if job.train else TESTED)}
+        changed = check_agreement(
+            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer
+        )
     config = without(plain(vars(job)), hidden)
     module = Training(
         task,
         optimizer=job.optimizer,
         scheduler=job.scheduler,
         config=config,
-        resume_optimizer=job.resume_optimizer,
+        # Once: the next start finds the optimizer that it changed to.
+        resume_optimizer=job.resume_optimizer if changed else None,
     )
     origin = provenance()
     trackers = trackers_for(job.logger, _description(job, config, origin, run, task))
     trainer = build_trainer(job, run, task, trackers)
     check_device(job, task, trainer)
     first = trainer.is_global_zero
-    if job.train and found and is_finished(run, found, trainer, task, test=job.test):
-        return _finished(run, found, task, first)
+    if job.train and found is not None and is_trained(found, trainer):
+        check_own(found, run)
+        if not job.test or is_tested(found, run, task):
+            return _finished(run, found, task, first)
     if first:
         data.fetch()
         data.check(trainer.world_size)
@@ -189,10 +185,13 @@ def _run(
     return _outcome(figures[f"test/{task.figure.name}"], run, task, first)
 
 
-def _tested(job: TrainJob) -> Found:
-    """Return the checkpoint that is tested without training."""
+def _found(job: TrainJob) -> Found | None:
+    """Return the checkpoint that is continued, or tested without training."""
+    runs = Path(job.paths.runs)
+    if job.train:
+        return checkpoint_to_resume(job.resume, job.run_id, runs)
     assert job.resume is not None  # check asked for one
-    path = tested_checkpoint(job.resume, job.run_id, Path(job.paths.runs))
+    path = find_checkpoint(job.resume, runs)
     return Found(path, read_checkpoint(path), [])
 
 
@@ -216,7 +215,9 @@ def _finished(run: Run, found: Found, task: Task, first: bool) -> Outcome:
     if first:
         said = "" if figure is None else f", test {figure} {task.figure.unit}"
         print(f"finished {shown(run.path)}: step {found.checkpoint['global_step']}{said}")
-        suggest(task, Output(run.samples / "test"), shown(run.path))
+        output = Output(run.samples / "test")
+        output.folder = run.samples / "test"  # there: not another one
+        suggest(task, output, shown(run.path))
     return _outcome(figure, run, task, first)
 
 

@@ -7,19 +7,24 @@ import signal
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from subprocess import TimeoutExpired
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.runs.folder import Run
 from linear_transformers.tasks.base import Task
+from linear_transformers.tasks.loading import usable
 from linear_transformers.tracking import Record, Tracker
 from linear_transformers.training.files import WholeCheckpoints
+
+GRACE = 10  # seconds in which the other processes may end by themselves
 
 
 def build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracker]) -> Trainer:
@@ -73,12 +78,15 @@ def check_device(job: TrainJob, task: Task, trainer: Trainer) -> None:
         trainer: The trainer.
 
     Raises:
-        ValueError: A kernel, an option of the optimizer, or a multirun cannot.
+        ValueError: A kernel, an option, or a multirun cannot.
     """
     device = trainer.strategy.root_device
     if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1:
         raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
     task.kernel_on(device)
+    for name, callback in job.callbacks.items():
+        if (other := callback.options.get("device")) is not None:
+            usable(str(other), f"callbacks.{name}.device")
     if job.optimizer.options.get("capturable") and device.type == "cpu":
         raise ValueError("optimizer.capturable=true is for GPUs: leave it out on a CPU.")
 
@@ -93,8 +101,16 @@ def ending_together(trainer: Trainer) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if (launcher := trainer.strategy.launcher) is not None:
+        launcher = trainer.strategy.launcher
+        if isinstance(launcher, _SubprocessScriptLauncher):
             launcher.kill(signal.SIGTERM)
+            others = [*launcher.procs]
+            launcher.procs.clear()  # Lightning, which watches these, would kill this process too
+            for process in others:
+                try:
+                    process.wait(GRACE)
+                except TimeoutExpired:
+                    process.kill()
         raise
 
 

@@ -53,26 +53,35 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     """
     if not path.is_file():
         raise ValueError(f"The checkpoint {path} does not exist.")
+    checkpoint = _read(path, map_location)
+    if isinstance(checkpoint, str):
+        raise ValueError(f"{path} {checkpoint}. {_others(path)}")
+    return _up_to_date(checkpoint, path)
+
+
+def _read(path: Path, map_location: Any) -> dict[str, Any] | str:
+    """Return what a file holds, or what is wrong with it."""
     if damage := _damage(path):
-        raise ValueError(f"{path} {damage}. {_others(path)}")
+        return damage
     try:
         checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"{path} is not a checkpoint of plain data and tensors, so it was not made by "
-            f"this project and is not loaded ({first_line(error)})."
-        ) from error
+        return (
+            "is not a checkpoint of plain data and tensors, so it was not made by this project "
+            f"and is not loaded ({first_line(error)})"
+        )
     if not _is_ours(checkpoint):
-        raise ValueError(
-            f"{path} is not a checkpoint of this project: it lacks config, shape or "
-            "state_dict. Give one from a run's checkpoints/ folder."
+        return "is not a checkpoint of this project: it lacks config, shape or state_dict"
+    try:
+        intact = _digest(checkpoint)
+    except TypeError as error:
+        return f"is not a checkpoint of this project: {first_line(error)}"
+    if checkpoint.get("digest", intact) != intact:
+        return (
+            "was changed after it was saved: its config or shape is not what its weights were "
+            "trained with"
         )
-    if checkpoint.get("digest", intact := _digest(checkpoint)) != intact:
-        raise ValueError(
-            f"{path} was changed after it was saved: its config or shape is not what its weights "
-            f"were trained with. {_others(path)}"
-        )
-    return _up_to_date(checkpoint, path)
+    return checkpoint
 
 
 class Found(NamedTuple):
@@ -97,10 +106,10 @@ def newest_whole(run: Run) -> Found | None:
     """
     passed_over = []
     for path in run.checkpoints_to_resume():
-        if damage := _damage(path):
-            passed_over.append(f"{shown(path)} {damage}")
-        else:
-            return Found(path, read_checkpoint(path), passed_over)
+        checkpoint = _read(path, "cpu")
+        if isinstance(checkpoint, dict):
+            return Found(path, _up_to_date(checkpoint, path), passed_over)
+        passed_over.append(f"{shown(path)} {checkpoint}")
     if passed_over:
         raise ValueError(
             f"No checkpoint of {shown(run.path)} is whole: {'; '.join(passed_over)}. Remove them "

@@ -172,7 +172,8 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
         for folder in (run.checkpoints, run.samples):
             folder.mkdir(exist_ok=True)
         for folder in (run.path, run.checkpoints, run.samples, *run.samples.glob("*/")):
-            remove_leftovers(folder)  # of a run that is continued because it was killed
+            # Of a run that is continued because it was killed, in a container of another name.
+            remove_leftovers(folder, alone=run.lock is not None)
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
         earlier = len(list(run.path.glob("config*.yaml")))
@@ -251,30 +252,50 @@ def _joined_id(run_id: str | None) -> str:
     return joined
 
 
-def _locked(run: Run) -> Run:
-    """Return the run with its lock, which the operating system opens when this process ends.
+def locked(folder: Path, name: str) -> FileLock | None:
+    """Return the lock of a folder, which the operating system opens when this process ends; None
+    where the file system has no locks.
+
+    Args:
+        folder: The folder.
+        name: What it is, for whoever finds it locked.
 
     Raises:
         ValueError: Another process has it.
+        OSError: It cannot be made.
     """
-    path = run.path / LOCK
-    lock = FileLock(path)
+    path = folder / LOCK
+    lock = FileLock(path, fallback_to_soft=False)  # a soft one would outlive a process that crashed
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
         holder = path.read_text(errors="replace").strip() or "another process"
         raise ValueError(
-            f"run_id={run.path.name} is being trained by {holder}. Wait for it to end, or choose "
-            "another name."
+            f"{name} is being trained by {holder}. Wait for it to end, or choose another name."
         ) from error
-    except NotImplementedError:
-        return run  # a file system without locks
     except OSError as error:
         if error.errno in (ENOSYS, ENOLCK, EOPNOTSUPP):
-            return run
+            return None
+        raise
+    try:
+        path.write_text(f"process {os.getpid()} on {HOST}\n")
+    except OSError:
+        lock.release()
+        raise
+    return lock
+
+
+def _locked(run: Run) -> Run:
+    """Return the run with its lock.
+
+    Raises:
+        ValueError: Another process has it, or the folder cannot be written.
+    """
+    try:
+        return Run(run.path, locked(run.path, f"run_id={run.path.name}"))
+    except OSError as error:
+        close_run(run)
         raise _unwritable(run, error) from error
-    path.write_text(f"process {os.getpid()} on {HOST}\n")
-    return Run(run.path, lock)
 
 
 def _taken(run: Run) -> ValueError:
@@ -295,4 +316,6 @@ def _is_continued(resume: str | None, run: Run) -> bool:
     """Return whether the run is to go on, in its own folder."""
     if resume is None or not run.path.is_dir():
         return False
-    return resume == AUTO or run_resumed(resume, run.path.parent) == run.path.name
+    if resume == AUTO or not any(run.checkpoints.glob("*.ckpt")):
+        return True  # also a run of its own that was stopped before its first checkpoint
+    return run_resumed(resume, run.path.parent) == run.path.name

@@ -1,19 +1,24 @@
 """The results of a multirun's jobs: one table, as Markdown, as JSON and in the terminal."""
 
+import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown, print_rows
-from linear_transformers.runs.folder import shown
+from linear_transformers.runs.folder import AUTO, LOCK, claim_folder, locked, shown
 
 SEED = "seed"
+COMMAND = "command"  # in a multirun's folder: what was typed
+BLANK = {"message": "", "figures": {}, "objective": None, "overrides": [], "status": "running"}
 KILLED = "its process ended without a word: it was killed, or lacked memory"
 
 
@@ -36,27 +41,96 @@ class Sweep:
     Args:
         folder: The multirun's folder.
         call: How to call the program again.
+        skip_done: Whether jobs that are done are left out.
     """
 
-    def __init__(self, folder: Path, call: str):
+    def __init__(self, folder: Path, call: str, *, skip_done: bool = False):
         self.folder = folder
         self.call = call
+        self.skip_done = skip_done
+
+    @classmethod
+    def open(
+        cls,
+        runs: Path,
+        *,
+        call: str,
+        command: Sequence[str],
+        named: str | None = None,
+        skip_done: bool = False,
+    ) -> "Sweep":
+        """Return the multirun of a command: a new one, the one in the folder that was named, or to
+        skip what is done the newest of the same command.
+
+        Args:
+            runs: The folder of all runs.
+            call: How to call the program again.
+            command: The words of the command line.
+            named: The folder, if it was named.
+            skip_done: Whether jobs that are done are left out.
+
+        Raises:
+            ValueError: The folder cannot be made.
+        """
+        above = runs / "sweeps"
+        try:
+            if named is not None:
+                folder = Path(named)
+                folder.mkdir(parents=True, exist_ok=True)
+            else:
+                folder = _newest(above, command) if skip_done else None
+                now = above / f"{datetime.now():%Y%m%d-%H%M%S}"
+                folder = folder or claim_folder(now, numbered=True)
+            (folder / COMMAND).write_text(repr([*command]))
+        except OSError as error:
+            raise ValueError(
+                f"{error.filename or above}: {error.strerror}. Give paths.runs=DIR."
+            ) from error
+        return cls(folder, call, skip_done=skip_done)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other multiruns out of the folder.
+
+        Raises:
+            ValueError: Another one is in it.
+        """
+        lock = locked(self.folder, f"The multirun {shown(self.folder)}")
+        try:
+            yield
+        finally:
+            if lock is not None:
+                lock.release()
+
+    def close(self, missing: str) -> None:
+        """Print the table; leave no folder of a multirun that never began.
+
+        Args:
+            missing: The command that runs whatever is not done.
+        """
+        if self.jobs:
+            self.report(missing)
+            return
+        with contextlib.suppress(OSError):  # what else is there may be a launcher's
+            for name in (COMMAND, LOCK, "multirun.yaml"):  # ours, and Hydra's
+                (self.folder / name).unlink(missing_ok=True)
+            self.folder.rmdir()
 
     @property
     def jobs(self) -> list[dict[str, Any]]:
         """What is known of each job that began, in their order."""
-        found = [json.loads(path.read_text()) for path in (self.folder / "jobs").glob("*.json")]
+        found = [_read(path) for path in (self.folder / "jobs").glob("*.json")]
         return sorted(found, key=lambda job: job["job"])
 
     def begin(self, number: int, overrides: Sequence[str]) -> Outcome | None:
-        """Note that a job begins; or return its outcome, if it was done before.
+        """Note that a job begins; or return its outcome, if it was done before and is skipped.
 
         Args:
             number: The job's number.
             overrides: The job's part of the command line.
         """
         wanted = {"job": number, "overrides": [*overrides], "status": "done"}
-        for job in self.jobs:
+        for job in self.jobs if self.skip_done else ():
             if wanted.items() <= job.items():
                 return Outcome(job["objective"], job["figures"])
         self._write(number, overrides=[*overrides], status="running")
@@ -83,7 +157,7 @@ class Sweep:
         self._summarise()
 
     def _write(self, number: int, **known: Any) -> None:
-        blank = {"job": number, "message": "", "figures": {}, "objective": None}
+        blank = {**BLANK, "job": number}
         folder = self.folder / "jobs"
         folder.mkdir(parents=True, exist_ok=True)
         with replacing(folder / f"{number}.json") as partial:
@@ -114,9 +188,34 @@ class Sweep:
         failed = [job for job in jobs if job["status"] != "done"]
         for job in failed:
             print(f"job {job['job']} {job['status']}: {job['message']}", file=sys.stderr)
-            print(f"again    {self.call} {shlex.join(job['overrides'])}", file=sys.stderr)
+            if not (words := job["overrides"]):
+                continue  # its file is damaged: what is missing has it
+            if any(word.startswith("run_id=") for word in words):
+                words = [*words, f"resume={AUTO}"]
+            print(f"again    {self.call} {shlex.join(words)}", file=sys.stderr)
         if failed:
             print(f"missing  {missing}", file=sys.stderr)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return a job's file; of a damaged one, that it has to run again."""
+    try:
+        return BLANK | json.loads(path.read_text())
+    except (ValueError, TypeError):
+        return {
+            **BLANK,
+            "job": int(path.stem),
+            "status": "damaged",
+            "message": f"{path} is no JSON",
+        }
+
+
+def _newest(above: Path, command: Sequence[str]) -> Path | None:
+    """Return the folder of the newest multirun of a command."""
+    for folder in sorted(above.glob("*/"), reverse=True):
+        if (note := folder / COMMAND).is_file() and note.read_text() == repr([*command]):
+            return folder
+    return None
 
 
 def rows_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

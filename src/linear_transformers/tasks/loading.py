@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from linear_transformers.config.choices import Choice, checked, checked_choice
+from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.runs.checkpoint import check_finite, read_checkpoint
 from linear_transformers.tasks.base import Task, Trained
@@ -44,7 +45,7 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
         task.model.load_state_dict(state)
         data = checked_choice(config.get("data"), "data", DataSource)
     check_finite(task.model, path)
-    task.model.to(_device(device)).eval()
+    task.model.to(usable(device, "device")).eval()
     return task.trained_class(path, config, weights, task, data)
 
 
@@ -96,7 +97,16 @@ def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[
     return {name.removeprefix("model."): value for name, value in state.items()}
 
 
-def _device(name: str) -> torch.device:
+def usable(name: str, key: str) -> torch.device:
+    """Return a device by its name; `auto` is a GPU where there is one.
+
+    Args:
+        name: The name.
+        key: The option that names it.
+
+    Raises:
+        ValueError: There is no such device here.
+    """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -107,5 +117,5 @@ def _device(name: str) -> torch.device:
         return device
     except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
         raise ValueError(
-            f"device={name} cannot be used ({str(error).splitlines()[0]}). Use device=cpu."
+            f"{key}={name} cannot be used ({first_line(error)}). Use {key}=cpu."
         ) from error

@@ -112,7 +112,9 @@ class SampleImages(Use[ImageModel]):
                 self._draw(trained, stepper, sampler, prompts, folder)
                 self._show(trained, prompts, folder, output)
             except Stopped as stopped:
-                again = call_again("sample", override("out", folder), "continue=true")
+                again = call_again(
+                    "sample", override("out", folder), "continue=true", without=("overwrite",)
+                )
                 stopped.lines += [
                     f"kept     {len(folder.done)} of {prompts.count} images in {folder}",
                     f"next     {again}",

@@ -109,6 +109,8 @@ class Transcribe(Use[SpeechModel]):
             )
         if self.continue_ and self.out is None:
             raise ValueError("continue=true finishes a file: give out=FILE.")
+        if self.continue_ and self.audio == "-":
+            raise ValueError("continue=true needs the recordings again: audio=- has gone by.")
         if self.lm is not None and self.beam is None:
             raise ValueError("lm=MANIFEST weighs the prefixes of a beam: give beam=16, say.")
         window, overlap = self.window, self.overlap
@@ -256,14 +258,21 @@ def _unfinished(job: Transcribe, recordings: Sequence[Listed]) -> list[Listed]:
     """Return the recordings that an earlier job, which was stopped, has not written.
 
     Raises:
-        ValueError: There is no such file, or it has another format.
+        ValueError: The file has another format, or does not tell recordings apart.
     """
     path = Path(str(job.out))
     if not path.is_file():
-        raise ValueError(f"continue=true was asked for, but {path} is not there.")
+        return list(recordings)  # it was stopped before the first one
     mend_lines(path)
     lines = path.read_text(encoding="utf-8").splitlines()
     key = partial(_utterance, job) if job.format == "ctm" else str
+    names = [key(listed.name) for listed in recordings]
+    if job.format == "ctm" and len({*names}) < len(names):
+        twice, _ = Counter(names).most_common(1)[0]
+        raise ValueError(
+            f"continue=true cannot tell the recordings apart that {path} calls {twice}. "
+            "Transcribe all of them again, or use format=json."
+        )
     try:
         written = [_key_of(job.format, line) for line in lines]
     except ValueError as error:
@@ -274,9 +283,9 @@ def _unfinished(job: Transcribe, recordings: Sequence[Listed]) -> list[Listed]:
             part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         written = [name for name in written if name != written[-1]]
     done, left = Counter(written), []
-    for listed in recordings:
-        if done[key(listed.name)]:
-            done[key(listed.name)] -= 1
+    for listed, name in zip(recordings, names, strict=True):
+        if done[name]:
+            done[name] -= 1  # a manifest may have a recording twice
         else:
             left.append(listed)
     return left
@@ -344,20 +353,21 @@ def _output(job: Transcribe) -> Iterator[TextIO]:
         return
     path = Path(job.out)
     try:
-        with path.open("a" if job.continue_ else "x", encoding="utf-8") as file:
-            yield file
+        file = path.open("a" if job.continue_ else "x", encoding="utf-8")
     except FileExistsError as error:
         raise ValueError(
             f"out={path} exists already. Choose another name, or finish it by continue=true."
         ) from error
+    try:
+        with file:
+            yield file
     except Stopped as stopped:
-        stopped.lines += [
-            f"kept     what is finished, in {path}",
-            f"next     {call_again('transcribe', 'continue=true')}",
-        ]
+        stopped.lines.append(f"kept     what is finished, in {path}")
+        if job.audio != "-":
+            stopped.lines.append(f"next     {call_again('transcribe', 'continue=true')}")
         raise
     finally:
-        if path.is_file() and not path.stat().st_size:
+        if not path.stat().st_size:
             path.unlink()  # nothing was transcribed
 
 
