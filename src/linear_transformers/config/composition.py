@@ -8,7 +8,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, Transformer
+from hydra.core.override_parser.types import ChoiceSweep, Override, RangeSweep, Transformer
 from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
@@ -115,9 +115,7 @@ def num_jobs(words: Sequence[str]) -> int:
     """Return the number of jobs of a multirun, as far as its command line tells."""
     parsed = [_parsed(word) for word in words if "=" in word and not word.startswith("-")]
     # A glob is of files, and an interval is a sweeper's to draw from.
-    listed = [
-        override for override in parsed if override.is_choice_sweep() or override.is_range_sweep()
-    ]
+    listed = [x for x in parsed if isinstance(x.value(), ChoiceSweep | RangeSweep)]
     return prod(len([*override.sweep_iterator()]) for override in listed)
 
 
