@@ -208,7 +208,25 @@ def test_a_killed_job_is_a_row_that_says_so(tmp_path):
     assert "killed" in {job["status"] for job in results(tmp_path)[0]}
 
 
+def test_a_search_goes_by_the_validation_figure(tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    printed = run_apart(
+        "train", "-m", *QUICK, "hydra/sweeper=search", "hydra.sweeper.n_trials=3",
+        f"paths.runs={tmp_path}",
+    )  # fmt: skip
+    jobs, page = results(tmp_path)
+    best = min(jobs, key=lambda job: job["figures"]["val_bits_per_dim"])
+    assert [job["objective"] for job in jobs] == [
+        job["figures"]["val_bits_per_dim"] for job in jobs
+    ]
+    (rate,) = [word for word in best["overrides"] if word.startswith("optimizer.lr=")]
+    assert rate.partition("=")[2] in page
+    assert f"Best value: {best['objective']}" in printed
+
+
 def test_a_launcher_that_is_not_installed_is_named_with_its_package():
     conf = Configurations.of("train")
     error = MissingConfigException("", missing_cfg_file="hydra/launcher/joblib")
     assert "hydra/launcher=joblib needs a package" in about_composition(error, conf)
+    error = MissingConfigException("", missing_cfg_file="hydra/sweeper/optuna")
+    assert "hydra/sweeper=optuna needs a package" in about_composition(error, conf)

@@ -23,6 +23,7 @@ PLUGINS = {
     "hydra/launcher=joblib": "joblib",
     "hydra/launcher=submitit_local": "submitit",
     "hydra/launcher=submitit_slurm": "submitit",
+    "hydra/sweeper=optuna": "optuna",
 }
 # Without these, a checkpoint could be neither continued nor used.
 REBUILT = ("model", "task", "data", "optimizer", "scheduler", "ckpt", "images", "audio")

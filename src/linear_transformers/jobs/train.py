@@ -172,7 +172,7 @@ def _run(
         for tracker in trackers_of(trainer):
             tracker.log_checkpoints(run.best_checkpoint(), run.last_checkpoint)
     if not job.test:
-        return _outcome(None, run, task, first)
+        return _outcome(run, task, first)
     tested = run.best_checkpoint() if job.train or not found else found.path
     module.load_state_dict(read_checkpoint(tested)["state_dict"])
     figures = trainer.test(module, loaders, verbose=False)[0]
@@ -182,7 +182,7 @@ def _run(
         where = task.report(loaders.source, module.evaluation, output)
         print("", f"run      {shown(run.path)}", *where, sep="\n")
         suggest(task, output, shown(run.path if job.train else tested))
-    return _outcome(figures[f"test/{task.figure.name}"], run, task, first)
+    return _outcome(run, task, first, tested=figures[f"test/{task.figure.name}"])
 
 
 def _found(job: TrainJob) -> Found | None:
@@ -218,11 +218,13 @@ def _finished(run: Run, found: Found, task: Task, first: bool) -> Outcome:
         output = Output(run.samples / "test")
         output.folder = run.samples / "test"  # there: not another one
         suggest(task, output, shown(run.path))
-    return _outcome(figure, run, task, first)
+    return _outcome(run, task, first, tested=figure)
 
 
-def _outcome(figure: float | None, run: Run, task: Task, first: bool) -> Outcome:
+def _outcome(run: Run, task: Task, first: bool, *, tested: float | None = None) -> Outcome:
     figures = {"run": run.path.name, **summary(run.metrics)} if first else {}
+    # A search is not to see the test set, unless there is nothing else.
+    figure = figures.get(f"val_{task.figure.name}", tested)
     if figure is not None and task.figure.best == "max":
         figure = -figure  # sweepers minimise
     return Outcome(figure, figures)

@@ -27,7 +27,7 @@ class Outcome:
     """The result of a job.
 
     Attributes:
-        objective: The number that Hydra's sweepers minimise.
+        objective: The number that Hydra's sweepers minimise: of training, the best validation's.
         figures: The figures that the table shows.
     """
 
