@@ -13,7 +13,7 @@ from linear_transformers.config.folder import Configurations
 from linear_transformers.pictures.tables import print_rows
 from linear_transformers.runs.sweeps import Outcome, Sweep
 from tests.conftest import PROJECT
-from tests.programs import QUICK, figures, run, run_apart
+from tests.programs import QUICK, complaint, figures, run, run_apart
 
 
 def results(runs) -> tuple[list[dict], str]:
@@ -166,6 +166,17 @@ def test_two_multiruns_do_not_share_a_folder(tmp_path):
         pass
     sweep.close("")
     assert not sweep.folder.exists()
+
+
+def test_a_multirun_that_is_refused_leaves_the_other_alone(tmp_path):
+    other = Sweep.open(tmp_path, call="train", command=["-m"])
+    words = ("-m", *QUICK, f"paths.runs={tmp_path}", f"hydra.sweep.dir={other.folder}")
+    with other.held():
+        assert "is being trained by" in complaint("train", *words)
+        assert other.folder.is_dir()
+        other.begin(0, ["seed=1"])
+        assert "is being trained by" in complaint("train", *words)
+    assert [job["status"] for job in other.jobs] == ["running"]
 
 
 def test_choices_may_be_globbed(tmp_path):

@@ -26,7 +26,7 @@ PLUGINS = {
     "hydra/sweeper=optuna": "optuna",
 }
 # Without these, a checkpoint could be neither continued nor used.
-REBUILT = ("model", "task", "data", "optimizer", "scheduler", "ckpt", "images", "audio")
+REBUILT = ("model", "task", "data", "optimizer", "scheduler")
 
 
 def register_project(folder: Path) -> None:

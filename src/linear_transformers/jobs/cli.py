@@ -135,21 +135,22 @@ class Program:
             conf.check_keys(overrides)
             check_sweep(overrides)
             self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
-        held = nullcontext()
+        sweep = None
         if MULTIRUN & {*overrides}:
             self.num_jobs = num_jobs(overrides)
-            self.sweep = self._sweep_of(overrides)
-            held = self.sweep.held()
+            sweep = self._sweep_of(overrides)
             # First: argparse takes no -m between other words.
             rest = [word for word in overrides if word not in MULTIRUN]
             rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
-            if JOBLIB in rest:  # which divides the cores by its processes, not by the jobs
+            proposed = any(word.startswith("hydra/sweeper=") for word in rest)
+            if JOBLIB in rest and not proposed:  # joblib divides the cores by its processes
                 rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
-            overrides = ["--multirun", override(SWEEP_FOLDER, self.sweep.folder), *rest]
+            overrides = ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
         words = [*with_defaults_open(overrides, conf.groups), *self.found]
         sys.argv = [self.typed[0], *words]  # where Hydra reads them
-        with held, _traceback("1"):  # Hydra raises what it would print
-            run(self._task)()
+        with sweep.held() if sweep else nullcontext(), _traceback("1"):
+            self.sweep = sweep  # to be reported, now that nobody else is at work on it
+            run(self._task)()  # Hydra raises what it would print
 
     def _sweep_of(self, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
