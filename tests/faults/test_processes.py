@@ -40,9 +40,7 @@ def test_two_processes_stop_at_one_batch_and_go_on_to_the_same_bits(
     epochs = [word for word in EPOCHS if "batch_size" not in word]
     words = (*epochs, *RANKS, *options, "trainer.max_epochs=2", "~callbacks.samples")
     words = (*words, f"paths.runs={tmp_path}", f"paths.data={tmp_path}/data")
-    process = start("train", *words, "run_id=whole")
-    _, said = process.communicate(timeout=120)
-    assert process.returncode == 0, said
+    uninterrupted = start("train", *words, "run_id=whole")  # at the same time
     script(tmp_path / "bin", "scontrol", f'sleep 7; echo "$@" >> {tmp_path}/told')
     places = {"PYTHONPATH": str(PROJECT), "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     process = start(
@@ -54,6 +52,8 @@ def test_two_processes_stop_at_one_batch_and_go_on_to_the_same_bits(
     assert "resume=auto" in said
     if name == "SIGUSR1":
         assert (tmp_path / "told").read_text() == "requeue 77\n"
+    _, said = uninterrupted.communicate(timeout=120)
+    assert uninterrupted.returncode == 0, said
     stopped = read_checkpoint(tmp_path / "part/checkpoints/last.ckpt")["global_step"]
     whole = read_checkpoint(tmp_path / "whole/checkpoints/last.ckpt")["global_step"]
     assert 0 < stopped < whole

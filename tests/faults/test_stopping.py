@@ -12,7 +12,7 @@ from tests.programs import QUICK, figures, metrics, run
 
 EPOCHS = (
     *QUICK, "trainer.limit_train_batches=4", "trainer.limit_val_batches=3", "data.batch_size=8",
-    "trainer.max_epochs=3", "model.dropout=0.2", "test=false",
+    "trainer.max_epochs=3", "model.dropout=0.2", "test=false", "~callbacks.performance",
 )  # fmt: skip
 AVERAGED = ("callbacks=ema", "callbacks.ema.decay=0.5")
 ACCUMULATED = ("trainer.accumulate_grad_batches=2",)
