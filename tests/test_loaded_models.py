@@ -156,6 +156,18 @@ def test_what_does_not_fit_is_refused(model, raises_one_line):
         model.prefix([0, 17])
     with raises_one_line("65 values", "at most 64"):
         model.prefix([0] * 65)
+    with raises_one_line("[2, 3] of torch.int64", "[time]"):
+        model.prefix(torch.arange(6).reshape(2, 3))
+    with raises_one_line("torch.float32", "integers"):
+        model.prefix(torch.tensor([0.5]))
+    with raises_one_line("2 images", "images[:1]"):
+        model.prefix_of(images.repeat(2, 0), rows=4)
+    with raises_one_line("rows=-3", "8 rows"):
+        model.prefix_of(images, rows=-3)
+    with raises_one_line("[0, 8, 8, 1]"):
+        model.complete(images[:0])
+    with raises_one_line("n=0", "at least 1"):
+        model.generate(0)
 
 
 def test_top_k_needs_a_categorical_head(runs, raises_one_line):
@@ -193,7 +205,9 @@ def test_recordings_are_transcribed_from_files_and_from_samples(runs, recording,
     assert isinstance(model.transcribe(path, beam=2), str)
 
 
-def test_a_stream_hears_what_the_whole_recording_gives_and_can_be_forked(runs, recording):
+def test_a_stream_hears_what_the_whole_recording_gives_and_can_be_forked(
+    runs, recording, raises_one_line
+):
     path, samples = recording
     model = lt.load("speech", runs=runs)
     stream = model.stream()
@@ -203,6 +217,12 @@ def test_a_stream_hears_what_the_whole_recording_gives_and_can_be_forked(runs, r
     stream.hear(np.zeros(3000, np.float32), last=True)  # another end, which the fork does not hear
     fork.hear(samples[8000:], last=True)
     assert fork.text == model.transcribe(path)
+    with raises_one_line("ended"):
+        fork.hear(samples)
+    with raises_one_line("[9, 2]", "one channel"):
+        model.stream().hear(np.zeros((9, 2)))
+    with raises_one_line("0 samples a second"):
+        model.stream(sample_rate=0)
 
 
 def test_a_bidirectional_model_does_not_stream(runs, raises_one_line):

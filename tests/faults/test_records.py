@@ -12,7 +12,7 @@ import torch
 from linear_transformers.config.messages import override
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tracking.record import rows_of
-from tests.programs import QUICK, complaint, figures, run
+from tests.programs import QUICK, complaint, figures, forge, run
 
 FAST = (*QUICK, "test=false", "~callbacks.samples")
 
@@ -66,6 +66,16 @@ def test_a_last_checkpoint_of_something_else_is_passed_over(again):
         again / "checkpoints/last.ckpt",
     )
     assert "is not a checkpoint of this project" in resumed(again, "resume=auto")
+
+
+def test_weights_alone_cannot_be_resumed(again):
+    path = again / "checkpoints/last.ckpt"
+    for part in ("loops", "optimizer_states"):
+        checkpoint = read_checkpoint(path)
+        del checkpoint[part]
+        forge(checkpoint, again / "weights.ckpt")
+        options = (*FAST, f"paths.runs={again.parent}", f"resume={again}/weights.ckpt")
+        assert f"init_from={again}/weights.ckpt" in complaint("train", *options)
 
 
 def test_a_damaged_configuration_is_named(again):

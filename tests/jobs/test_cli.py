@@ -242,6 +242,10 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
         (("optimizer.betas=[0.9]",), "optimizer.betas"),
         (("trainer.check_val_every_n_epoch=0",), "at least 1"),
         (("seed=4294967296",), "below 4294967296"),
+        (("paths.data=3",), "Write ./3 if it is a folder"),
+        (("hydra/sweeper=search",), "add -m"),
+        (("hydra.sweeper.params.seed=1",), "add -m"),
+        (("~callbacks.best", "~callbacks.last"), "none would be kept"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_once(complaint, words, said):

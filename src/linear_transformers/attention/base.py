@@ -45,7 +45,7 @@ class Heads:
         """Check that inputs have these axes, then one for the heads and one for their width.
 
         Raises:
-            ValueError: They do not.
+            ValueError: They do not, or are of several batches.
         """
         for x in inputs:
             if x.ndim != len(axes) + 2 or x.shape[-2:] != (self.num_heads, self.head_dim):
@@ -53,6 +53,11 @@ class Heads:
                 raise ValueError(
                     f"{type(self).__name__} was given {list(x.shape)}, and takes [{wanted}]. "
                     "transpose(1, 2) turns [batch, head, time, width] into it."
+                )
+            if len(x) != len(inputs[0]):
+                raise ValueError(
+                    f"{type(self).__name__} was given batches of {len(inputs[0])} and {len(x)}. "
+                    "Give queries, keys and values of the same sequences."
                 )
 
 
@@ -174,7 +179,33 @@ class BidirectionalAttention(Heads, ABC):
             v: The values.
             lengths: The length of each sequence, at least 1; None is all of it. Padding is
                 ignored, and outputs at padding are undefined.
+
+        Raises:
+            ValueError: See `check_memory`.
         """
+
+    def check_memory(self, k: Tensor, v: Tensor, lengths: Tensor | None) -> None:
+        """Check the keys and values of whole sequences, and their lengths.
+
+        Args:
+            k: The keys; or the queries, where they are their own keys.
+            v: The values.
+            lengths: The length of each sequence, or None.
+
+        Raises:
+            ValueError: They have other axes, or there are not as many of one as of the others.
+        """
+        self.check_heads(SEQUENCE, k, v)
+        if not 0 < k.shape[1] == v.shape[1]:
+            raise ValueError(
+                f"{type(self).__name__} was given {k.shape[1]} keys and {v.shape[1]} values. "
+                "Give as many of one as of the other, at least one."
+            )
+        if lengths is not None and lengths.shape != k.shape[:1]:
+            raise ValueError(
+                f"{type(self).__name__} was given lengths {list(lengths.shape)} of {len(k)} "
+                "sequences. Give one for each."
+            )
 
 
 class CrossAttention(BidirectionalAttention, Generic[Memory]):
@@ -185,7 +216,11 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
 
     @abstractmethod
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> Memory:
-        """Return the memory of all keys and values, or of each sequence's first `lengths`."""
+        """Return the memory of all keys and values, or of each sequence's first `lengths`.
+
+        Raises:
+            ValueError: See `check_memory`.
+        """
 
     @abstractmethod
     def read(self, q: sh.Queries, memory: Memory) -> sh.Outputs:
@@ -194,6 +229,7 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:
+        self.check_heads(SEQUENCE, q, k, v)
         return self.read(q, self.summarize(k, v, lengths))
 
 

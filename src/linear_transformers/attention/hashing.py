@@ -7,7 +7,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import SEQUENCE, BidirectionalAttention
+from linear_transformers.attention.base import BidirectionalAttention
 from linear_transformers.ops import lsh
 from linear_transformers.ops.bidirectional import valid
 
@@ -56,6 +56,6 @@ class BucketAttention(BidirectionalAttention):
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:
-        self.check_heads(SEQUENCE, q, v)
+        self.check_memory(q, v, lengths)
         mask = None if lengths is None else valid(lengths, q.shape[1])
         return lsh.chunked(q, v, self.hash(q), chunk=self.chunk, causal=False, mask=mask)

@@ -105,7 +105,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         return run(*self._scaled(q, k), v, phi=self.feature_map, eps=self.eps, state=state)
 
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> LinearState:
-        self.check_heads(SEQUENCE, k, v)
+        self.check_memory(k, v, lengths)
         (k,) = self._features(k)
         return summarize(k, v, lengths)
 

@@ -57,7 +57,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
     def summarize(
         self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> KeyValueMemory:
-        self.check_heads(SEQUENCE, k, v)
+        self.check_memory(k, v, lengths)
         mask = None
         if lengths is not None:
             mask = valid(lengths, k.shape[1])

@@ -88,7 +88,8 @@ def check_sweep(words: Sequence[str]) -> None:
     """
     if {"-m", "--multirun"} & {*words}:
         return
-    if own := [word for word in words if word.startswith("sweep.")]:
+    of_several = ("sweep.", "hydra/sweeper=", "hydra/launcher=", "hydra.sweep")
+    if own := [word for word in words if word.lstrip("+").startswith(of_several)]:
         raise ValueError(f"{own[0]} is for several jobs: add -m.")
     for word in words:
         try:

@@ -255,6 +255,8 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
     for key, value in config["paths"].items():
         if not value:
             raise ValueError(f"paths.{key} is empty. Give it a folder: paths.{key}=DIR")
+        if not isinstance(value, str):
+            raise ValueError(f"paths.{key}={value} is no path. Write ./{value} if it is a folder.")
     runs = Path(config["paths"]["runs"])
     resume, name = config.get("resume"), config.get("run_id")
     if resume == AUTO and name is None:

@@ -26,15 +26,22 @@ def checkpoint_to_resume(resume: str | None, run_id: str | None, runs: Path) -> 
         runs: The folder of all runs.
 
     Raises:
-        ValueError: It is damaged, or not there.
+        ValueError: It is damaged, not there, or holds weights alone.
     """
     if resume is None:
         return None
     if resume == AUTO:
         assert run_id is not None  # check_places asked for one
-        return newest_whole(Run(runs / run_id))
-    path = find_checkpoint(resume, runs, latest=True)
-    return Found(path, read_checkpoint(path), [])
+        found = newest_whole(Run(runs / run_id))
+    else:
+        path = find_checkpoint(resume, runs, latest=True)
+        found = Found(path, read_checkpoint(path), [])
+    if found and not all(found.checkpoint.get(part) for part in ("loops", "optimizer_states")):
+        raise ValueError(
+            f"{shown(found.path)} holds weights without what training goes on with. Begin a run "
+            f"with them: init_from={shown(found.path)}"
+        )
+    return found
 
 
 def as_saved(config: dict[str, Any], typed: Sequence[str], runs: Path) -> dict[str, Any]:

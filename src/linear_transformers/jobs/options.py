@@ -7,6 +7,7 @@ from lightning import Callback, Trainer
 from torch import nn
 from torch.optim import Optimizer
 
+from linear_transformers.callbacks import BestCheckpoint, LastCheckpoint
 from linear_transformers.config.choices import Choice
 from linear_transformers.config.ranges import Seed
 from linear_transformers.data.base import DataSource
@@ -69,6 +70,13 @@ def check(job: TrainJob) -> None:
     """
     if job.test and not job.train and job.resume is None:
         raise ValueError("train=false test=true tests a checkpoint: give resume=RUN_OR_FILE.")
+    classes = [x.target for x in job.callbacks.values() if isinstance(x.target, type)]
+    kept = any(issubclass(x, BestCheckpoint | LastCheckpoint) for x in classes)
+    if job.test and job.train and not kept:
+        raise ValueError(
+            "test=true tests a checkpoint of the run, and none would be kept: use callbacks.best, "
+            "callbacks.last, or test=false."
+        )
     if job.test and job.trainer.options.get("limit_test_batches") == 0:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
     if job.trainer.options.get("overfit_batches"):

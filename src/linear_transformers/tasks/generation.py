@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
 
+from linear_transformers.config.ranges import Count, Seed, Share, ranged
 from linear_transformers.distributions import Categorical, ValueDistribution
 from linear_transformers.sampling import (
     Prefilled,
@@ -61,9 +61,9 @@ class SequenceModel(Trained):
             values: The sequences, from their first value on.
 
         Raises:
-            ValueError: A value, or a length, is out of range.
+            ValueError: They are no integers [b, t], or a value or length is out of range.
         """
-        _check(values, self.shape)
+        _check(values, self.shape, "batch", "time")
         task = self.task
         return log_probabilities(task.model, task.distribution, values.long()).sum(1)
 
@@ -74,20 +74,24 @@ class SequenceModel(Trained):
             values: The values [t], from the first on; none is the empty prefix.
 
         Raises:
-            ValueError: A value, or the length, is out of range.
+            ValueError: They are no integers [t], or a value or the length is out of range.
         """
-        return Prefix.of(self, torch.as_tensor(values, dtype=torch.long).reshape(-1))
+        values = torch.as_tensor(values)
+        values = values if values.numel() else values.long()  # an empty list is of floats
+        _check(values, self.shape, "time")
+        return Prefix.of(self, values.long())
 
+    @ranged
     def _completed(
         self,
         prompts: Prompts,
         *,
-        seed: int = 0,
+        seed: Seed = 0,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
         stepper: str = "auto",
-        batch: int = 64,
+        batch: Count = 64,
     ) -> Tensor:
         """Return completed sequences [b n, t]. The options are those of `Drawing`."""
         task = self.task
@@ -127,7 +131,6 @@ class Prefix:
     @torch.inference_mode()
     def of(cls, model: SequenceModel, values: Int[Tensor, " t"]) -> "Prefix":
         """Return the prefix of some values, which are read in parallel."""
-        _check(values.unsqueeze(0), model.shape)
         network = model.task.model
         tokens = network.with_start(values.unsqueeze(0).to(network.device))
         parameters, state = network.prefill(tokens)
@@ -147,20 +150,21 @@ class Prefix:
         """Return the prefix that one more value makes, by one recurrent step.
 
         Raises:
-            ValueError: The value is out of range, or the sequence is full.
+            ValueError: The value is no integer or out of range, or the sequence is full.
         """
         values = torch.cat([self.values, torch.tensor([value])])
-        _check(values.unsqueeze(0), self.model.shape)
+        _check(values, self.model.shape, "time")
         token = torch.tensor([value], device=self.parameters.device)
         parameters, state = self.model.task.model.step(token, self.state)
         return Prefix(self.model, values, parameters, state)
 
     @torch.inference_mode()
+    @ranged
     def complete(
         self,
-        n: int = 1,
+        n: Count = 1,
         *,
-        seed: int = 0,
+        seed: Seed = 0,
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
@@ -175,7 +179,7 @@ class Prefix:
             top_p: See `sampler_of`.
 
         Raises:
-            ValueError: See `sampler_of`.
+            ValueError: A number is out of range; see `sampler_of`.
         """
         task, length, read = self.model.task, self.model.shape.length, len(self.values)
         device = task.model.device
@@ -189,12 +193,13 @@ class Prefix:
         return complete(RecurrentStepper(task.model), sample, start, rows, noise).cpu()
 
 
+@ranged
 def sampler_of(
     distribution: ValueDistribution,
     *,
     temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
+    top_k: Count | None = None,
+    top_p: Share | None = None,
 ) -> Sampler:
     """Return how a value is drawn.
 
@@ -205,7 +210,8 @@ def sampler_of(
         top_p: The least probability of the most likely values to draw from; None is all.
 
     Raises:
-        ValueError: The distribution is not categorical, and `top_k` or `top_p` is given.
+        ValueError: A number is out of range; or the distribution is not categorical, and `top_k`
+            or `top_p` is given.
     """
     options: dict[str, Any] = {"temperature": temperature}
     for name, value in (("top_k", top_k), ("top_p", top_p)):
@@ -220,12 +226,18 @@ def sampler_of(
     return partial(distribution.sample, **options)
 
 
-def _check(values: Tensor | np.ndarray, shape: Any) -> None:
-    if values.shape[1] > shape.length:
+def _check(values: Tensor, shape: Any, *axes: str) -> None:
+    integers = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
+    if not (integers and values.ndim == len(axes) and all(values.shape[:-1])):
         raise ValueError(
-            f"{values.shape[1]} values were given; a sequence has at most {shape.length}."
+            f"Values {list(values.shape)} of {values.dtype} were given; the model takes integers "
+            f"[{', '.join(axes)}]."
         )
-    if values.shape[1] and not 0 <= values.min() <= values.max() < shape.num_values:
+    if values.shape[-1] > shape.length:
+        raise ValueError(
+            f"{values.shape[-1]} values were given; a sequence has at most {shape.length}."
+        )
+    if values.numel() and not 0 <= values.min() <= values.max() < shape.num_values:
         raise ValueError(
             f"Values from {int(values.min())} to {int(values.max())} were given; the model knows "
             f"0 to {shape.num_values - 1}."

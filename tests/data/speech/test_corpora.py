@@ -1,6 +1,7 @@
 """Manifests, labels, lexica and batches: faults are named, and nothing is guessed."""
 
 import json
+import lzma
 
 import numpy as np
 import pytest
@@ -91,6 +92,8 @@ def test_a_label_outside_of_the_set_is_refused(raises_one_line):
         ('{"audio": "a.wav", "text": 3, "phones": "B"}', ("`text` is 3",)),
         ('{"audio": "a.wav", "text": "hello"}', ("data.lexicon=FILE", "data.labels=characters")),
         ('{"audio": "a.wav"}', ("`phones` and `text` are both missing",)),
+        (r'{"audio": "a\u0000.wav", "phones": "B"}', ("`audio` is missing",)),
+        (r'{"audio": "a\ud800.wav", "phones": "B"}', ("lone surrogate",)),
     ],
 )
 def test_every_fault_of_a_manifest_is_told_with_its_line(tmp_path, line, words):
@@ -353,6 +356,14 @@ def test_hyphenated_words_are_looked_up_whole_before_their_parts(tmp_path, raise
         assert lexicon(text) == tuple(phones.split())
     with raises_one_line("'ZEBRA'"):
         lexicon("x-zebra")
+
+
+def test_a_damaged_lexicon_is_named(tmp_path, raises_one_line):
+    whole = lzma.compress(b"hello HH AH0 L OW1\n")
+    for name, content in {"a.xz": b"hello", "b.xz": whole[:-9], "c": b"\xff\xfe"}.items():
+        (tmp_path / name).write_bytes(content)
+        with raises_one_line(f"{tmp_path / name} cannot be read"):
+            Lexicon(tmp_path / name)
 
 
 def test_texts_become_phones_by_a_lexicon_or_characters(tmp_path):

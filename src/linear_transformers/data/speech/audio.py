@@ -93,18 +93,33 @@ def converted(
         ValueError: A sample is NaN or infinite, or a conversion is needed and not allowed.
     """
     channels = checked(samples, name).shape[1]
-    if rate not in RATES:
-        raise ValueError(
-            f"{name} claims {rate} samples a second: its header is damaged. Rates are "
-            f"{RATES.start} to {RATES.stop - 1} Hz."
-        )
+    check_rate(rate, name)
     if not convert and (rate != sample_rate or channels > 1):
         raise ValueError(
             f"{name} has {channels} channels at {rate} Hz; one at {sample_rate} Hz is wanted. "
             "Convert it, or use data.convert=true."
         )
     waveform = torch.from_numpy(samples.mean(axis=1))
-    return waveform if rate == sample_rate else resample(waveform, rate, sample_rate)
+    if rate == sample_rate or len(waveform) == 0:  # of which torchaudio makes an error
+        return waveform
+    return resample(waveform, rate, sample_rate)
+
+
+def check_rate(rate: int, name: str) -> None:
+    """Check that there may be such a rate.
+
+    Args:
+        rate: The rate, in Hz.
+        name: What claims it.
+
+    Raises:
+        ValueError: There is not.
+    """
+    if rate not in RATES:
+        raise ValueError(
+            f"{name} claims {rate} samples a second; recordings have {RATES.start} to "
+            f"{RATES.stop - 1}. Its header is damaged, or its rate another one."
+        )
 
 
 def checked(samples: np.ndarray, name: str) -> np.ndarray:

@@ -19,7 +19,7 @@ class Lexicon:
             `word(2)`.
 
     Raises:
-        ValueError: The file is missing or lists nothing.
+        ValueError: The file is missing, damaged, or lists nothing.
     """
 
     def __init__(self, path: Path):
@@ -27,11 +27,15 @@ class Lexicon:
             raise ValueError(f"The lexicon {path} does not exist. Give a file like cmudict.dict.")
         opened = lzma.open if path.suffix == ".xz" else open
         self.words: dict[str, tuple[str, ...]] = {}
-        with opened(path, "rt", encoding="utf-8") as file:
-            for line in file:
-                word, *phones = line.split("#")[0].split() or [";;;"]
-                if not word.startswith(";;;") and not re.search(r"\(\d+\)$", word) and phones:
-                    self.words.setdefault(word.upper(), units_of(phones, "phones"))
+        try:
+            with opened(path, "rt", encoding="utf-8") as file:
+                lines = file.readlines()
+        except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
+            raise ValueError(f"The lexicon {path} cannot be read ({error}).") from error
+        for line in lines:
+            word, *phones = line.split("#")[0].split() or [";;;"]
+            if not word.startswith(";;;") and not re.search(r"\(\d+\)$", word) and phones:
+                self.words.setdefault(word.upper(), units_of(phones, "phones"))
         if not self.words:
             raise ValueError(f"The lexicon {path} lists no words: each line is WORD PH ON ES.")
 

@@ -75,8 +75,12 @@ def _utterance(
         raise ValueError(f"not JSON ({error.msg} at column {error.colno}).") from error
     if not isinstance(row, dict):
         raise ValueError(f"a JSON object was expected, found {type(row).__name__}.")
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("half of a character is escaped: a lone surrogate.") from error
     audio, duration, text = row.get("audio"), row.get("duration"), row.get("text")
-    if not isinstance(audio, str) or not audio:
+    if not isinstance(audio, str) or not audio or "\0" in audio:
         raise ValueError("`audio` is missing: the path of a recording.")
     if duration is not None and (
         not isinstance(duration, int | float)

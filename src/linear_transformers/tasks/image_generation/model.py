@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.data.images import Images, ImageShape
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
@@ -51,13 +52,14 @@ class ImageModel(SequenceModel):
             )
         return getattr(source.splits, split)
 
+    @ranged
     def complete(
         self,
         images: np.ndarray,
         *,
         mask: str | Path = "bottom",
         rows: int | None = None,
-        n: int = 1,
+        n: Count = 1,
         **drawing: Unpack[Drawing],
     ) -> Images:
         """Complete each image n times, given the pixels that a mask leaves.
@@ -78,7 +80,8 @@ class ImageModel(SequenceModel):
         prompts = prompts_of(self._fitting(images), mask_of(str(mask), self.shape, rows=rows), n)
         return self.shape.to_images(self._completed(prompts, **drawing))
 
-    def generate(self, n: int, **drawing: Unpack[Drawing]) -> Images:
+    @ranged
+    def generate(self, n: Count, **drawing: Unpack[Drawing]) -> Images:
         """Generate n images out of nothing.
 
         Args:
@@ -108,18 +111,21 @@ class ImageModel(SequenceModel):
         """Return the state after the first rows of an image [1, height, width, channels].
 
         Raises:
-            ValueError: The image has another shape.
+            ValueError: The image has another shape, it is not one, or it has fewer rows.
         """
-        values = to_sequences(self._fitting(image)).long()
-        return self.prefix(values[0, : rows * self.shape.width * self.shape.channels])
+        if len(values := to_sequences(self._fitting(image)).long()) > 1:
+            raise ValueError(f"{len(values)} images were given; a prefix is of one: images[:1].")
+        known = mask_of("bottom", self.shape, rows=rows)
+        return self.prefix(values[0, : int(known.sum()) * self.shape.channels])
 
     def _fitting(self, images: np.ndarray) -> Images:
         shape = self.shape
         wanted = (shape.height, shape.width, shape.channels)
         fits = images.dtype == np.uint8 and images.shape[1:] == wanted
-        if not (fits and images.max() < shape.num_levels):
+        levels = images.max() if images.size else "nothing"
+        if not (fits and images.size and levels < shape.num_levels):
             raise ValueError(
-                f"Images {list(images.shape)} of {images.dtype} with levels to {images.max()} were "
+                f"Images {list(images.shape)} of {images.dtype} with levels to {levels} were "
                 f"given; the model's are [n, {', '.join(map(str, wanted))}] of uint8 with levels "
                 f"to {shape.num_levels - 1}."
             )

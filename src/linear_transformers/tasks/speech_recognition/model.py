@@ -9,9 +9,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.ranges import NotNegative, Seconds, Size, ranged
 from linear_transformers.ctc import NGram, beam_search, greedy
 from linear_transformers.data.speech import SpeechShape, Waveform, log_mel, read_audio
-from linear_transformers.data.speech.audio import converted
+from linear_transformers.data.speech.audio import check_rate, checked, converted
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
@@ -26,14 +27,15 @@ class SpeechModel(Trained):
         """The rate and features of recordings, and what labels mean."""
         return self.task.shape
 
+    @ranged
     def transcribe(
         self,
         audio: Path | str | np.ndarray | Tensor,
         *,
         sample_rate: int | None = None,
-        beam: int | None = None,
-        window: float | None = None,
-        overlap: float | None = None,
+        beam: Size | None = None,
+        window: Seconds | None = None,
+        overlap: NotNegative | None = None,
     ) -> str:
         """Return what a recording says: its phones, or its characters.
 
@@ -45,7 +47,8 @@ class SpeechModel(Trained):
             overlap: See `scores_of`.
 
         Raises:
-            ValueError: The recording cannot be read, or is shorter than a frame.
+            ValueError: The recording cannot be read, has other axes, or is shorter than a frame; or
+                a number is out of range.
         """
         name = str(audio) if isinstance(audio, Path | str) else "The recording"
         features = features_of(self._waveform(audio, sample_rate), self.shape, name)
@@ -59,9 +62,10 @@ class SpeechModel(Trained):
             sample_rate: The rate of the samples to come, in Hz; None is the model's.
 
         Raises:
-            ValueError: The model was trained on whole utterances and cannot stream.
+            ValueError: The model was trained on whole utterances and cannot stream, or there is no
+                such rate.
         """
-        return SpeechStream(self, sample_rate or self.shape.sample_rate)
+        return SpeechStream(self, self.shape.sample_rate if sample_rate is None else sample_rate)
 
     def _waveform(self, audio: Path | str | np.ndarray | Tensor, rate: int | None) -> Tensor:
         wanted = self.shape.sample_rate
@@ -69,7 +73,11 @@ class SpeechModel(Trained):
             return read_audio(Path(audio), wanted)
         samples = torch.as_tensor(audio, dtype=torch.float32).cpu()
         columns = samples.unsqueeze(-1) if samples.ndim == 1 else samples
-        return converted(columns.numpy(), rate or wanted, wanted, "audio")
+        if columns.ndim != 2 or not columns.shape[1]:
+            raise ValueError(
+                f"Samples {list(samples.shape)} were given; a recording is [n] or [n, channels]."
+            )
+        return converted(columns.numpy(), wanted if rate is None else rate, wanted, "audio")
 
 
 class SpeechStream:
@@ -80,7 +88,7 @@ class SpeechStream:
         sample_rate: The rate of the samples to come, in Hz.
 
     Raises:
-        ValueError: The model is not causal.
+        ValueError: The model is not causal, or there is no such rate.
 
     Attributes:
         text: The phones or characters so far.
@@ -89,7 +97,9 @@ class SpeechStream:
     def __init__(self, model: SpeechModel, sample_rate: int):
         self.shape = model.shape
         self.text = ""
+        self._ended = False
         self._listener = Listener(model.task.model, model.shape)
+        check_rate(sample_rate, "audio")
         self._resampler = Resampler(sample_rate, model.shape.sample_rate)
 
     def hear(self, samples: np.ndarray | Tensor, *, last: bool = False) -> str:
@@ -98,8 +108,19 @@ class SpeechStream:
         Args:
             samples: The samples, in -1 ... 1.
             last: Whether the recording ends here.
+
+        Raises:
+            ValueError: They are not one channel of finite numbers, or the recording has ended.
         """
+        if self._ended:
+            raise ValueError("The recording has ended: last=True was given. Begin a new stream.")
         waveform = torch.as_tensor(samples, dtype=torch.float32).cpu()
+        if waveform.ndim != 1:
+            raise ValueError(
+                f"Samples {list(waveform.shape)} were given; a stream hears one channel, [n]."
+            )
+        checked(waveform.numpy(), "audio")
+        self._ended = last
         labels = self._listener.hear(self._resampler(waveform, last=last), last=last)
         heard = self.shape.decode(labels)
         separator = " " if heard and self.text and self.shape.kind == "phones" else ""

@@ -39,9 +39,14 @@ def scores_of(
         window: The length of a window, in seconds; None is the longest training utterance.
         overlap: The time that neighbouring windows share, in seconds; None is 2, or a quarter.
         batch: The number of windows side by side.
+
+    Raises:
+        ValueError: Windows overlap by as much as they last.
     """
     seconds = window or int(model.longest) * SHIFT_MS / 1000
     shared = min(2.0, seconds / 4) if overlap is None else overlap
+    if shared >= seconds:
+        raise ValueError(f"overlap={overlap} was asked for; a window is of {seconds} seconds.")
     longest = seconds * 1000 / SHIFT_MS
     parts: list[list[Tensor]] = [[] for _ in features]
     windows: list[tuple[int, Window]] = []

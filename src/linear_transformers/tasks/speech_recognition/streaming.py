@@ -95,6 +95,8 @@ class Resampler:
         if self.rate == self.wanted:
             return waveform
         self.samples = torch.cat([self.samples, waveform])
+        if len(self.samples) == 0:
+            return waveform
         whole = len(self.samples) // self.step
         ready = whole - self.steps_before - self.context
         if not last and ready <= 0:
