@@ -122,7 +122,7 @@ class ImageModel(SequenceModel):
         shape = self.shape
         wanted = (shape.height, shape.width, shape.channels)
         fits = images.dtype == np.uint8 and images.shape[1:] == wanted
-        levels = images.max() if images.size else "nothing"
+        levels = images.max(initial=0)
         if not (fits and images.size and levels < shape.num_levels):
             raise ValueError(
                 f"Images {list(images.shape)} of {images.dtype} with levels to {levels} were "
