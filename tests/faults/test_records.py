@@ -14,6 +14,7 @@ from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tracking.record import rows_of
 from tests.programs import QUICK, complaint, figures, forge, run
 
+EXPONENTIAL = ("scheduler=constant", "scheduler._target_=torch.optim.lr_scheduler.ExponentialLR")
 FAST = (*QUICK, "test=false", "~callbacks.samples")
 
 
@@ -275,6 +276,24 @@ def test_another_rate_is_refused_or_taken_on_purpose(again):
     run("train", *new, "trainer.max_epochs=4")  # as a scheduler would: what changes has changed
     (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
     assert {float(s["step"]) for s in state["state"].values()} == {2.0}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("callbacks.best.monitor=val/bits",), "Did you mean val/bits_per_dim?"),
+        (("callbacks.best.monitor=",), "There are: val/"),
+        (EXPONENTIAL, "training/schedules.py"),
+        (("logger=mlflow", "logger.mlflow.uri=foo://bar"), "logger.mlflow: "),
+        (("logger=mlflow", "logger.mlflow.uri=http://127.0.0.1:9"), "logger.mlflow: "),
+        (("logger=wandb", f"tags=[{'x' * 65}]"), "1 to 64 characters"),
+    ],
+)
+def test_what_cannot_be_watched_or_scheduled_is_refused_before_training(tmp_path, words, said):
+    """The first validation is the sanity check."""
+    sane = ("++trainer.num_sanity_val_steps=1", f"paths.runs={tmp_path}", "run_id=a")
+    assert said in complaint("train", *FAST, *sane, *words)
+    assert not list(tmp_path.glob("a/checkpoints/*"))
 
 
 def test_a_schedule_goes_on_from_the_runs_step(again):

@@ -246,6 +246,15 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
         (("hydra/sweeper=search",), "add -m"),
         (("hydra.sweeper.params.seed=1",), "add -m"),
         (("~callbacks.best", "~callbacks.last"), "none would be kept"),
+        (("trainer.fast_dev_run=true",), "use debug=step"),
+        (("trainer.strategy=ddp_spawn",), "use ddp"),
+        (("trainer.min_epochs=5", "trainer.max_epochs=2"), "is above"),
+        (("scheduler=on_plateau", "trainer.limit_val_batches=0"), "leaves no validation"),
+        (("callbacks=early_stopping", "trainer.limit_val_batches=0"), "leaves no validation"),
+        (("optimizer.maximize=true",), "optimizer.maximize"),
+        (("scheduler=step_down", "scheduler.factor=10"), "at most 1"),
+        (("logger.wandb.init_timeout=0",), "above 0"),
+        (("-m", "run_id=a", "seed=1,2"), "2 jobs"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_at_once(complaint, words, said):

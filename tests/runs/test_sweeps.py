@@ -179,6 +179,12 @@ def test_a_multirun_that_is_refused_leaves_the_other_alone(tmp_path):
     assert [job["status"] for job in other.jobs] == ["running"]
 
 
+def test_a_multirun_without_a_job_says_so(tmp_path):
+    words = ("-m", *QUICK, "model=glob(zzz*)", f"paths.runs={tmp_path}")
+    assert "there was no job" in complaint("train", *words)
+    assert not list(tmp_path.glob("sweeps/*"))
+
+
 def test_choices_may_be_globbed(tmp_path):
     words = ("-m", *QUICK, "scheduler=glob([c*,s*])", "test=false", f"paths.runs={tmp_path}")
     run("train", *words)

@@ -81,12 +81,20 @@ def resolved_data(cfg: DictConfig) -> dict[str, Any]:
 
 
 def check_sweep(words: Sequence[str]) -> None:
-    """Refuse what is for several jobs where there is to be one.
+    """Refuse what is for several jobs where there is to be one, and the reverse.
 
     Raises:
-        ValueError: There is a list of values, or an option of multiruns.
+        ValueError: There is a list of values, or an option of multiruns; or one run's name for
+            several jobs.
     """
     if {"-m", "--multirun"} & {*words}:
+        names = [_parsed(word) for word in words if word.startswith("run_id=")]
+        same = names and not names[-1].is_sweep_override() and "${" not in str(names[-1].value())
+        if same and (count := num_jobs(words)) > 1:
+            raise ValueError(
+                f"run_id={names[-1].value()} is the name of one run, and these are {count} jobs. "
+                "Leave it out, or make it differ: run_id='a-${seed}'."
+            )
         return
     of_several = ("sweep.", "hydra/sweeper=", "hydra/launcher=", "hydra.sweep")
     if own := [word for word in words if word.lstrip("+").startswith(of_several)]:

@@ -48,6 +48,7 @@ class Foreign:
     weight_decay: NotNegative
     momentum: NotNegative
     differentiable: Literal[False]
+    maximize: Literal[False]  # the loss
     decay: ShareOrNone
     update_every_n_steps: Count
     update_starting_at_step: CountOrNone | None

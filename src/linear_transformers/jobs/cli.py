@@ -152,6 +152,8 @@ class Program:
         with sweep.held() if sweep else nullcontext(), _traceback("1"):
             self.sweep = sweep  # to be reported, now that nobody else is at work on it
             run(self._task)()  # Hydra raises what it would print
+            if sweep and not sweep.jobs:
+                raise ValueError("-m: one of the options names no value, so there was no job.")
 
     def _sweep_of(self, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
@@ -213,7 +215,7 @@ class Program:
                     with _uncollected():
                         import_module(module)
                 return getattr(import_module(module), function)(self.name, config, hidden), ""
-        except (ValueError, OSError, MemoryError, RuntimeError) as error:
+        except (ValueError, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
             message = _for_people(error, runs)
             if self.wants_traceback or message is None:
                 raise
@@ -354,6 +356,8 @@ def _for_people(error: Exception, runs: Path) -> str | None:
         return (
             f"Out of memory ({first_line(error)}). Make the model, its inputs or batches smaller."
         )
+    if isinstance(error, ModuleNotFoundError):  # an option of Lightning's may want a package
+        return None if "linear_transformers" in str(error.name) else f"{first_line(error)}."
     traceback = error.__traceback__
     assert traceback is not None
     while traceback.tb_next is not None:

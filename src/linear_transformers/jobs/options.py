@@ -1,5 +1,6 @@
 """The options of train.py."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -7,13 +8,14 @@ from lightning import Callback, Trainer
 from torch import nn
 from torch.optim import Optimizer
 
-from linear_transformers.callbacks import BestCheckpoint, LastCheckpoint
+from linear_transformers.callbacks import BestCheckpoint, LastCheckpoint, StopEarly
 from linear_transformers.config.choices import Choice
 from linear_transformers.config.ranges import Seed
 from linear_transformers.data.base import DataSource
 from linear_transformers.runs.folder import AUTO
 from linear_transformers.tasks.base import Task
 from linear_transformers.tracking import Tracker
+from linear_transformers.training.schedules import on_plateau
 
 
 @dataclass(kw_only=True)
@@ -68,6 +70,7 @@ def check(job: TrainJob) -> None:
     Raises:
         ValueError: They do.
     """
+    options = job.trainer.options
     if job.test and not job.train and job.resume is None:
         raise ValueError("train=false test=true tests a checkpoint: give resume=RUN_OR_FILE.")
     classes = [x.target for x in job.callbacks.values() if isinstance(x.target, type)]
@@ -77,9 +80,27 @@ def check(job: TrainJob) -> None:
             "test=true tests a checkpoint of the run, and none would be kept: use callbacks.best, "
             "callbacks.last, or test=false."
         )
-    if job.test and job.trainer.options.get("limit_test_batches") == 0:
+    if job.test and options.get("limit_test_batches") == 0:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
-    if job.trainer.options.get("overfit_batches"):
+    if options.get("fast_dev_run"):
+        raise ValueError("trainer.fast_dev_run would keep no checkpoint: use debug=step.")
+    if any(word in str(options.get("strategy")) for word in ("spawn", "fork", "notebook")):
+        raise ValueError(
+            f"trainer.strategy={options['strategy']} starts processes that cannot be given this "
+            "run: use ddp."
+        )
+    if (options.get("min_epochs") or 0) > (options.get("max_epochs") or math.inf) > 0:
+        raise ValueError(
+            f"trainer.min_epochs={options['min_epochs']} is above trainer.max_epochs="
+            f"{options['max_epochs']}."
+        )
+    watches = job.scheduler.target is on_plateau or any(issubclass(x, StopEarly) for x in classes)
+    if options.get("limit_val_batches") == 0 and watches:
+        raise ValueError(
+            "trainer.limit_val_batches=0 leaves no validation for scheduler=on_plateau or "
+            "callbacks=early_stopping to go by."
+        )
+    if options.get("overfit_batches"):
         raise ValueError(
             "trainer.overfit_batches would replace the data's own batches: use debug=overfit."
         )

@@ -1,16 +1,22 @@
 """MLflow: one database for all runs."""
 
 import logging
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lightning.pytorch.loggers import MLFlowLogger
 from PIL import Image
 
+from linear_transformers.config.messages import first_line
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
+
+# MLflow's own is minutes.
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}
 
 
 class MLflowTracker(MLFlowLogger, Tracker):
@@ -19,7 +25,11 @@ class MLflowTracker(MLFlowLogger, Tracker):
     Args:
         description: The description of the job.
         experiment: The name of MLflow's experiment.
-        uri: The address of a tracking server; None is the database beside the runs.
+        uri: The address of a tracking server; None is the database beside the runs. A server
+            that does not answer is tried for as long as MLFLOW_HTTP_REQUEST_* say, here seconds.
+
+    Raises:
+        ValueError: MLflow refuses a name or an address, or its server does not answer.
     """
 
     def __init__(
@@ -29,30 +39,34 @@ class MLflowTracker(MLFlowLogger, Tracker):
         experiment: str = "linear-transformers",
         uri: str | None = None,
     ):
+        for name, default in PATIENCE.items():
+            os.environ.setdefault(name, default)
         import mlflow  # its handlers are its own: they tell of tables that nobody asked for
 
         for name in (mlflow.__name__, "lightning.pytorch.loggers.mlflow"):
             logging.getLogger(name).setLevel(logging.ERROR)
         database = description.runs.resolve() / "mlflow.db"
         self.kept = KeptId(description.folder, "mlflow")
-        super().__init__(
-            experiment_name=experiment,
-            run_name=description.name,
-            tracking_uri=uri or f"sqlite:///{database}",
-            artifact_location=None if uri else (database.parent / "mlflow").as_uri(),
-            tags={
-                "job_type": description.job_type,
-                "group": description.group,
-                **dict.fromkeys(description.tags, "true"),
-            },
-            run_id=self.kept.get(),
-        )
+        with _in_one_line():
+            super().__init__(
+                experiment_name=experiment,
+                run_name=description.name,
+                tracking_uri=uri or f"sqlite:///{database}",
+                artifact_location=None if uri else (database.parent / "mlflow").as_uri(),
+                tags={
+                    "job_type": description.job_type,
+                    "group": description.group,
+                    **dict.fromkeys(description.tags, "true"),
+                },
+                run_id=self.kept.get(),
+            )
         self.uri = uri
         self.database = database
         self.description = description
 
     def start(self) -> str:
-        self.experiment.update_run(self.run_id, status="RUNNING")  # again, where it is continued
+        with _in_one_line():
+            self.experiment.update_run(self.run_id, status="RUNNING")  # again, if it is continued
         if self.kept.get() is None:
             self.kept.keep(str(self.run_id))
             self.log_hyperparams(self.description.config)
@@ -75,3 +89,14 @@ class MLflowTracker(MLFlowLogger, Tracker):
 
     def finish(self, *, failed: bool) -> None:
         self.finalize("failed" if failed else "success")
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Make a ValueError of what MLflow complains about."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except MlflowException as error:
+        raise ValueError(f"logger.mlflow: {first_line(error).strip()}") from error

@@ -10,6 +10,7 @@ from uuid import uuid4
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.config.messages import first_line
+from linear_transformers.config.ranges import Seconds, ranged
 from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
@@ -34,9 +35,10 @@ class WandbTracker(Tracker):
             run's folder, for `wandb sync`.
 
     Raises:
-        ValueError: An unknown mode.
+        ValueError: An unknown mode, a number out of range, or a tag that W&B does not take.
     """
 
+    @ranged
     def __init__(
         self,
         description: Description,
@@ -45,12 +47,15 @@ class WandbTracker(Tracker):
         entity: str | None = None,
         mode: str = "auto",
         log_model: bool = False,
-        init_timeout: float = 8.0,
-        finish_timeout: float = 60.0,
+        init_timeout: Seconds = 8.0,
+        finish_timeout: Seconds = 60.0,
     ):
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"logger.wandb.mode={mode} is unknown. Choose one of {list(MODES)}.")
+        for tag in description.tags:
+            if not 1 <= len(tag) <= 64:
+                raise ValueError(f"tags: {tag!r} was given; W&B takes 1 to 64 characters.")
         self.description = description
         self.project = project
         self.entity = entity

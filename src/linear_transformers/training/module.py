@@ -98,9 +98,23 @@ class Training(LightningModule):
         figures = self.task.judge(sums)
         for name, value in figures.items():
             self.log(f"{stage}/{name}", value.float())
+        if stage == "val":
+            self._check_monitors([f"val/{name}" for name in figures])
         self.evaluation = Evaluation({name: value.item() for name, value in figures.items()}, sums)
         if stage == "val" and not self.trainer.sanity_checking:
             self._step_plateaus({f"{stage}/{name}": value for name, value in figures.items()})
+
+    def _check_monitors(self, known: list[str]) -> None:
+        """Refuse to watch what no validation gives, at the first one: mostly before training."""
+        for callback in self.trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
+            metric = getattr(callback, "monitor", None)
+            if not isinstance(metric, str) or metric in known:
+                continue
+            if metric == "" or metric.startswith("val/"):
+                raise ValueError(
+                    f"monitor={metric} of {type(callback).__name__} is not a metric of "
+                    f"validations: {nearest(metric, known)}"
+                )
 
     def _step_plateaus(self, figures: dict[str, torch.Tensor]) -> None:
         known = {**self.trainer.callback_metrics, **figures}
@@ -137,6 +151,11 @@ class Training(LightningModule):
         schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
         if schedule is None:
             return optimizer
+        if not isinstance(schedule, dict):  # torch's own took the steps for an option of theirs
+            raise ValueError(
+                f"scheduler makes a {type(schedule).__name__}; it has to be a function of the "
+                "optimizer and the number of steps, like those of training/schedules.py."
+            )
         if "monitor" in schedule:
             schedule["monitor"] = schedule["monitor"] or f"val/{self.task.figure.name}"
             # A plateau's scheduler looks for the least, unless the figure is best at its most.

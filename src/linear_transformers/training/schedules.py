@@ -8,7 +8,7 @@ from annotated_types import Gt, Lt
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau
 
-from linear_transformers.config.ranges import Count, CountOrNone, Fraction, Positive, ranged
+from linear_transformers.config.ranges import Count, CountOrNone, Fraction, Share, ranged
 
 # What Lightning takes under "lr_scheduler": a scheduler, and when to step it.
 Schedule = dict[str, Any]
@@ -53,7 +53,7 @@ def warmup_cosine(
 
 @ranged
 def step_down(
-    optimizer: Optimizer, total_steps: int | float, *, at: Count = 3000, factor: Positive = 0.1
+    optimizer: Optimizer, total_steps: int | float, *, at: Count = 3000, factor: Share = 0.1
 ) -> Schedule:
     """Multiply the rate by `factor` after `at` steps: the paper's copy task."""
     return {"scheduler": MultiStepLR(optimizer, [at], gamma=factor), "interval": "step"}

@@ -134,6 +134,9 @@ class SampleImages(Use[ImageModel]):
             )
         if self.index is not None and len({*self.index}) < len(self.index):
             raise ValueError(f"index={self.index} names an image twice: n=2 completes each twice.")
+        if self.image is None and (self.resize or self.background):
+            name = "resize=true" if self.resize else f"background={self.background}"
+            raise ValueError(f"{name} is for a picture file of your own: image=FILE.")
         if self.mode == "generate":
             for name in ("rows", "image", "index", "images", "mask"):
                 if (value := getattr(self, name)) is not None:
@@ -147,6 +150,9 @@ class SampleImages(Use[ImageModel]):
         if self.mode == "generate":
             return Prompts.nothing(shape.length, self.n), []
         mask = mask_of("bottom" if self.mask is None else self.mask, shape, rows=self.rows)
+        if mask.all():
+            given = f"rows={self.rows}" if self.mask is None else f"mask={self.mask}"
+            raise ValueError(f"{given} leaves nothing to draw: every pixel is given.")
         if self.image is not None:
             image = read_image(
                 Path(self.image), shape, resize=self.resize, background=self.background
