@@ -52,7 +52,7 @@ def test_split_off_is_fixed_and_complete():
 
 @pytest.mark.parametrize("count", [0, 100, 101])
 def test_an_impossible_validation_split_is_refused(count, raises_one_line):
-    with raises_one_line(f"{count} validation images", "between 1 and 99"):
+    with raises_one_line(f"data.val_size={count}", "between 1 and 99"):
         split_off(np.zeros((100, 1, 1, 1), np.uint8), count, seed=0)
 
 

@@ -62,7 +62,7 @@ def split_off(images: Images, count: int, *, seed: int) -> tuple[Images, Images]
     """
     if not 0 < count < len(images):
         raise ValueError(
-            f"{count} validation images were asked for out of {len(images)} training images. "
+            f"data.val_size={count} was asked for; there are {len(images)} training images. "
             f"Choose between 1 and {len(images) - 1}."
         )
     order = np.random.default_rng(seed).permutation(len(images))

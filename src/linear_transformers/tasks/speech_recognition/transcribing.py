@@ -102,10 +102,13 @@ class Transcribe(Use[SpeechModel]):
         Raises:
             ValueError: There is a contradiction.
         """
-        if self.stream and (self.format != "phones" or self.beam is not None or self.out):
+        if not self.audio:
+            raise ValueError("audio is empty. Give it a file, a folder, a manifest, or -.")
+        beyond = self.format != "phones" or self.beam is not None or self.window or self.out
+        if self.stream and beyond:
             raise ValueError(
                 "stream=true prints the most likely phones as audio arrives: it has no beam, no "
-                "other format and no out=FILE."
+                "window, no other format and no out=FILE."
             )
         if self.continue_ and self.out is None:
             raise ValueError("continue=true finishes a file: give out=FILE.")
