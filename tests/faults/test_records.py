@@ -204,12 +204,15 @@ def test_a_signal_writes_no_nan_over_a_good_checkpoint(again, tmp_path):
     assert (again / "checkpoints/last.ckpt").read_bytes() == before
 
 
-def test_weights_that_are_not_finite_are_not_sampled_from(made, tmp_path):
+def test_weights_that_are_not_finite_are_neither_sampled_from_nor_tested(made, tmp_path):
     checkpoint = torch.load(made / "checkpoints/best.ckpt", weights_only=True)
     checkpoint["state_dict"]["model.head.weight"][0, 0] = torch.nan
     torch.save(checkpoint, tmp_path / "nan.ckpt")
-    message = complaint("sample", f"ckpt={tmp_path}/nan.ckpt", f"out={tmp_path}/out")
-    assert "not finite numbers, in head.weight" in message
+    for words in (
+        ("sample", f"ckpt={tmp_path}/nan.ckpt", f"out={tmp_path}/out"),
+        ("train", *FAST, "train=false", "test=true", f"resume={tmp_path}/nan.ckpt"),
+    ):
+        assert "not finite numbers, in head.weight" in complaint(*words)
 
 
 def test_environment_variables_are_used_and_not_written(tmp_path, monkeypatch):

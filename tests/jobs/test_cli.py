@@ -255,7 +255,32 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
         (("scheduler=step_down", "scheduler.factor=10"), "at most 1"),
         (("logger.wandb.init_timeout=0",), "above 0"),
         (("-m", "run_id=a", "seed=1,2"), "2 jobs"),
+        (("-m", "run_id=a,a"), "names 1 run, and these are 2 jobs"),
+        (("-m", "run_id=a,b", "seed=1,2"), "names 2 runs, and these are 4 jobs"),
+        (
+            ("-m", "hydra/sweeper=search", "hydra.sweeper.storage=sqlite:///no/such/x.db"),
+            "there is no folder no/such",
+        ),
+        (("~paths.runs",), "paths.runs has no value"),
+        (("model=[softmax,linear]",), "model is one choice"),
+        (("model/feature_map=[elu,relu]",), "model/feature_map is one choice"),
+        (("+proposed.transformer.depth=2",), "Set model.KEY=VALUE"),
+        (("model.feedforward_dim=true",), "true and false are none"),
+        (("trainer.max_epochs=true",), "true and false are none"),
+        (("trainer.devices=[true]",), "true and false are none"),
+        (("data._target_=linear_transformers.data.ImageSource",), "what others inherit from"),
+        (("trainer.min_steps=5", "trainer.max_steps=2"), "is above"),
+        (("scheduler=on_plateau", "scheduler.monitor="), "at least 1 character"),
+        (
+            (
+                "optimizer=adam",
+                "optimizer._target_=torch.optim.SparseAdam",
+                "~optimizer.weight_decay",
+            ),
+            "takes sparse gradients",
+        ),
+        (("logger.wandb.project=a/b",), "W&B takes none of / "),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_meant_is_refused_at_once(complaint, words, said):
     assert said in complaint(train, *words)

@@ -226,10 +226,11 @@ def test_a_killed_job_is_a_row_that_says_so(tmp_path):
 
 
 def test_a_search_goes_by_the_validation_figure(tmp_path):
-    pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
+    optuna = pytest.importorskip("optuna")
+    storage = f"sqlite:///{tmp_path}/search.db"
     printed = run_apart(
         "train", "-m", *QUICK, "hydra/sweeper=search", "hydra.sweeper.n_trials=3",
-        f"paths.runs={tmp_path}",
+        f"paths.runs={tmp_path}", f"hydra.sweeper.storage={storage}", "hydra.sweeper.study_name=a",
     )  # fmt: skip
     jobs, page = results(tmp_path)
     best = min(jobs, key=lambda job: job["figures"]["val_bits_per_dim"])
@@ -239,6 +240,7 @@ def test_a_search_goes_by_the_validation_figure(tmp_path):
     (rate,) = [word for word in best["overrides"] if word.startswith("optimizer.lr=")]
     assert rate.partition("=")[2] in page
     assert f"Best value: {best['objective']}" in printed
+    assert optuna.load_study(study_name="a", storage=storage).best_value == best["objective"]
 
 
 def test_a_launcher_that_is_not_installed_is_named_with_its_package():

@@ -148,6 +148,12 @@ def test_wandb_can_be_turned_off_from_outside(nobody, tmp_path):
     assert not wandb_runs(tmp_path)
 
 
+def test_a_mode_of_the_environment_that_there_is_not_is_named(nobody, described, raises_one_line):
+    nobody.setenv("WANDB_MODE", "sometimes")
+    with raises_one_line("WANDB_MODE=sometimes", "'offline'"):
+        WandbTracker(described).start()
+
+
 def test_a_resumed_run_continues_the_same_wandb_run(tmp_path):
     for more in ((), ("resume=a", "trainer.max_epochs=2")):
         run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false", *more)

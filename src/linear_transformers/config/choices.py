@@ -236,6 +236,8 @@ def checked_choice(node: Any, path: str, kind: Any) -> Choice[Any]:
     made = target if isinstance(target, type) else get_type_hints(target).get("return")
     if _is_class(kind) and not (_is_class(made) and issubclass(made, kind)):
         raise ValueError(f"{path}.{TARGET}={name} makes no {kind.__name__}, which belongs there.")
+    if inspect.isabstract(target):
+        raise ValueError(f"{path}.{TARGET}={name} is what others inherit from. Name one of those.")
     options = {key: value for key, value in node.items() if key != TARGET}
     return Choice(name, target, checked(target, options, path), path)
 
@@ -343,7 +345,7 @@ def _conformed(annotation: Any, value: Any, path: str) -> Any:
             return checked_choice(value, path, part)
     if any(is_dataclass(part) for part in parts):
         raise ValueError(f"{path}={value!r}: it must be a group of options.")
-    if isinstance(value, bool) and bool not in parts and {int, float} & {*parts}:
+    if (kinds := _leaves(annotation)) & {int, float} and bool not in kinds and _has_bool(value):
         raise ValueError(f"{path}={value}: it must be a number, and true and false are none.")
     try:
         return TypeAdapter(annotation, config=CONVERSION).validate_python(value)
@@ -351,6 +353,19 @@ def _conformed(annotation: Any, value: Any, path: str) -> Any:
         return value
     except ValidationError as error:
         raise ValueError(f"{path}={value!r}: {_expected(error)}.") from error
+
+
+def _leaves(annotation: Any) -> set[Any]:
+    """Return the types of the numbers and words that a type is of, alone or in lists."""
+    return {
+        leaf
+        for part in _parts(annotation)
+        for leaf in ((part,) if part in PLAIN else set().union(*map(_leaves, get_args(part))))
+    }
+
+
+def _has_bool(value: Any) -> bool:
+    return isinstance(value, bool) or (isinstance(value, list) and any(map(_has_bool, value)))
 
 
 def _is_class(kind: Any) -> TypeGuard[type]:

@@ -88,13 +88,17 @@ def check_sweep(words: Sequence[str]) -> None:
             several jobs.
     """
     if {"-m", "--multirun"} & {*words}:
-        names = [_parsed(word) for word in words if word.startswith("run_id=")]
-        same = names and not names[-1].is_sweep_override() and "${" not in str(names[-1].value())
-        if same and (count := num_jobs(words)) > 1:
+        names = [word for word in words if word.startswith("run_id=") and "${" not in word]
+        count = len({*_values(names[-1])} if names else ())
+        if names and count < (jobs := num_jobs(words)):
             raise ValueError(
-                f"run_id={names[-1].value()} is the name of one run, and these are {count} jobs. "
+                f"{names[-1]} names {count} run{'s'[: count - 1]}, and these are {jobs} jobs. "
                 "Leave it out, or make it differ: run_id='a-${seed}'."
             )
+        for word in words:
+            database = re.fullmatch(r"\+*hydra\.sweeper\.storage=sqlite:///(.+)", word)
+            if database and not (folder := Path(database[1]).parent).is_dir():
+                raise ValueError(f"{word}: there is no folder {folder}.")
         return
     of_several = ("sweep.", "hydra/sweeper=", "hydra/launcher=", "hydra.sweep")
     if own := [word for word in words if word.lstrip("+").startswith(of_several)]:
@@ -115,10 +119,7 @@ def value_of(key: str, arguments: Sequence[str]) -> str | None:
     words = [word for word in arguments if word.startswith(f"{key}=")]
     if not words:
         return None
-    parsed = _parsed(words[-1])
-    if parsed.is_sweep_override():
-        return str(next(parsed.sweep_iterator(transformer=Transformer.str)))
-    return str(parsed.value())
+    return _values(words[-1])[0]
 
 
 def num_jobs(words: Sequence[str]) -> int:
@@ -127,6 +128,14 @@ def num_jobs(words: Sequence[str]) -> int:
     # A glob is of files, and an interval is a sweeper's to draw from.
     listed = [x for x in parsed if isinstance(x.value(), ChoiceSweep | RangeSweep)]
     return prod(len([*override.sweep_iterator()]) for override in listed)
+
+
+def _values(word: str) -> list[str]:
+    """Return the values that a word gives its key: several for a sweep."""
+    parsed = _parsed(word)
+    if parsed.is_sweep_override():
+        return [str(value) for value in parsed.sweep_iterator(transformer=Transformer.str)]
+    return [str(parsed.value())]
 
 
 def _parsed(word: str) -> Override:

@@ -20,6 +20,8 @@ from linear_transformers.config.messages import unknown_key
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
 WIDTH = 100
 PACKAGE = Path(__file__).parents[1]
+# Groups of which several may be chosen at once.
+SEVERAL = ("callbacks", "logger", "debug", "experiment", "hydra")
 NO_GROUPS = ("base", "paths")  # folders that others include, and nobody chooses from
 
 
@@ -123,6 +125,12 @@ class Configurations:
             top = re.split(r"[./]", name)[0]
             if top not in self.keys | {"hydra"}:
                 raise ValueError(unknown_key(top, self.keys, self._places_of(top)))
+            if name in self.groups and top not in SEVERAL and word[key.end() :].startswith("["):
+                raise ValueError(f"{word} names a list, and {name} is one choice.")
+            if re.match(r"\+\+?proposed[.=]", word):
+                raise ValueError(
+                    f"{word}: proposals are what data sets have for models. Set model.KEY=VALUE."
+                )
 
     def _places_of(self, name: str) -> list[str]:
         """Return the dotted keys that end in a name, in the files of the groups."""

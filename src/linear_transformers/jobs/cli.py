@@ -259,6 +259,8 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
             raise ValueError(f"paths.{key} is empty. Give it a folder: paths.{key}=DIR")
         if not isinstance(value, str):
             raise ValueError(f"paths.{key}={value} is no path. Write ./{value} if it is a folder.")
+    if "runs" not in config["paths"]:
+        raise ValueError("paths.runs has no value. Give it: paths.runs=DIR")
     runs = Path(config["paths"]["runs"])
     resume, name = config.get("resume"), config.get("run_id")
     if resume == AUTO and name is None:

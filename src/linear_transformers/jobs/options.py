@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from lightning import Callback, Trainer
 from torch import nn
-from torch.optim import Optimizer
+from torch.optim import Optimizer, SparseAdam
 
 from linear_transformers.callbacks import BestCheckpoint, LastCheckpoint, StopEarly
 from linear_transformers.config.choices import Choice
@@ -89,11 +89,10 @@ def check(job: TrainJob) -> None:
             f"trainer.strategy={options['strategy']} starts processes that cannot be given this "
             "run: use ddp."
         )
-    if (options.get("min_epochs") or 0) > (options.get("max_epochs") or math.inf) > 0:
-        raise ValueError(
-            f"trainer.min_epochs={options['min_epochs']} is above trainer.max_epochs="
-            f"{options['max_epochs']}."
-        )
+    for unit in ("epochs", "steps"):
+        least, most = (options.get(f"{end}_{unit}") for end in ("min", "max"))
+        if (least or 0) > (most or math.inf) > 0:
+            raise ValueError(f"trainer.min_{unit}={least} is above trainer.max_{unit}={most}.")
     watches = job.scheduler.target is on_plateau or any(issubclass(x, StopEarly) for x in classes)
     if options.get("limit_val_batches") == 0 and watches:
         raise ValueError(
@@ -104,6 +103,8 @@ def check(job: TrainJob) -> None:
         raise ValueError(
             "trainer.overfit_batches would replace the data's own batches: use debug=overfit."
         )
+    if job.optimizer.target is SparseAdam:
+        raise ValueError("SparseAdam takes sparse gradients, and these are dense: optimizer=adam.")
     if not job.train and not job.test:
         raise ValueError("train=false test=false leaves nothing to do.")
     if job.init_from is not None and (job.resume not in (None, AUTO) or not job.train):

@@ -29,7 +29,7 @@ from linear_transformers.jobs.messages import announce, suggest, where_it_goes_o
 from linear_transformers.jobs.options import TrainJob, check
 from linear_transformers.jobs.trainer import build_trainer, check_device, ending_together, quiet
 from linear_transformers.provenance import provenance, write_provenance
-from linear_transformers.runs.checkpoint import Found, read_checkpoint
+from linear_transformers.runs.checkpoint import Found, check_finite, read_checkpoint
 from linear_transformers.runs.folder import (
     Run,
     claim_run,
@@ -129,6 +129,9 @@ def _begin(
         # Once: the next start finds the optimizer that it changed to.
         resume_optimizer=job.resume_optimizer if changed else None,
     )
+    if found is not None and not job.train:
+        module.load_state_dict(found.checkpoint["state_dict"])
+        check_finite(task.model, found.path)
     origin = provenance()
     trackers = trackers_for(job.logger, _description(job, config, origin, run, task))
     trainer = build_trainer(job, run, task, trackers)
@@ -173,8 +176,12 @@ def _run(
             tracker.log_checkpoints(run.best_checkpoint(), run.last_checkpoint)
     if not job.test:
         return _outcome(run, task, first)
-    tested = run.best_checkpoint() if job.train or not found else found.path
-    module.load_state_dict(read_checkpoint(tested)["state_dict"])
+    if job.train:
+        tested = run.best_checkpoint()
+        module.load_state_dict(read_checkpoint(tested)["state_dict"])
+    else:
+        assert found is not None
+        tested = found.path
     figures = trainer.test(module, loaders, verbose=False)[0]
     if first:
         task.model.eval()

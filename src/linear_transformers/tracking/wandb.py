@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from lightning.pytorch.utilities import rank_zero_only
+from pydantic import ValidationError
 
 from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Seconds, ranged
@@ -17,6 +18,7 @@ from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
 
 MODES = ("auto", "online", "offline")
 STEP = "trainer/global_step"
+FORBIDDEN = "/\\#?%:"  # in a project's name
 DISABLED = "WANDB_MODE=disabled"
 
 
@@ -35,7 +37,8 @@ class WandbTracker(Tracker):
             run's folder, for `wandb sync`.
 
     Raises:
-        ValueError: An unknown mode, a number out of range, or a tag that W&B does not take.
+        ValueError: An unknown mode, a number out of range, or a project's name or a tag that W&B
+            does not take.
     """
 
     @ranged
@@ -53,6 +56,10 @@ class WandbTracker(Tracker):
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"logger.wandb.mode={mode} is unknown. Choose one of {list(MODES)}.")
+        if any(character in FORBIDDEN for character in project or ""):
+            raise ValueError(
+                f"logger.wandb.project={project}: W&B takes none of {' '.join(FORBIDDEN)} in it."
+            )
         for tag in description.tags:
             if not 1 <= len(tag) <= 64:
                 raise ValueError(f"tags: {tag!r} was given; W&B takes 1 to 64 characters.")
@@ -143,8 +150,12 @@ class WandbTracker(Tracker):
         """Return why the run cannot be online, before trying, or an empty string."""
         import wandb
 
-        # Its many lines would drown ours; `_where` says what matters.
-        settings = wandb.setup(settings=wandb.Settings(silent=True)).settings
+        try:  # Its many lines would drown ours; `_where` says what matters.
+            settings = wandb.setup(settings=wandb.Settings(silent=True)).settings
+        except ValidationError as error:  # of a variable
+            fault = error.errors()[0]
+            name = "_".join(["WANDB", *map(str, fault["loc"])]).upper()
+            raise ValueError(f"{name}={fault['input']}: {fault['msg']}.") from error
         if self.mode == "offline":
             return "as asked"
         if self.mode == "auto" and settings.mode in ("offline", "disabled"):

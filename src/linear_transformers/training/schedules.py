@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from annotated_types import Gt, Lt
+from annotated_types import Gt, Lt, MinLen
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau
 
@@ -12,6 +12,7 @@ from linear_transformers.config.ranges import Count, CountOrNone, Fraction, Shar
 
 # What Lightning takes under "lr_scheduler": a scheduler, and when to step it.
 Schedule = dict[str, Any]
+Name = Annotated[str, MinLen(1)]
 ScheduleFactory = Callable[[Optimizer, int | float], Schedule | None]
 
 
@@ -64,7 +65,7 @@ def on_plateau(
     optimizer: Optimizer,
     total_steps: int | float,
     *,
-    monitor: str | None = None,
+    monitor: Name | None = None,
     factor: Annotated[float, Gt(0), Lt(1)] = 0.5,
     patience: CountOrNone = 3,
 ) -> Schedule:
