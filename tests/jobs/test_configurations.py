@@ -12,6 +12,7 @@ from linear_transformers.data import ImageShape, Shape, SpeechShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.data.speech.labels import PHONES
 from linear_transformers.jobs.options import TrainJob
+from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.loading import build_task
 from tests.conftest import CONF, TINY, TRANSFORMERS, composed, configured
@@ -209,20 +210,27 @@ def test_a_run_can_be_limited_by_time_alone(tmp_path):
     assert "test bits/dim" in printed
 
 
-def test_two_processes_train_and_leave_one_run(tmp_path):
-    """And their test figure is that of one process over the same 180 images, each seen once."""
+def test_two_processes_train_as_one_does_and_leave_one_run(tmp_path):
+    """The masks of dropout are those of the global batch, and each test image is seen once."""
+    steps = (
+        *TINY, "trainer.accelerator=cpu", "trainer.max_epochs=1", "trainer.limit_train_batches=4",
+        "trainer.check_val_every_n_epoch=1", "model.dropout=0.3", "callbacks.samples.n=0",
+        "trainer.log_every_n_steps=1",
+    )  # fmt: skip
     both, alone = tmp_path / "both", tmp_path / "alone"
-    whole_test = "trainer.limit_test_batches=null"
     run_apart(
-        "train", *TINY, "debug=step", f"paths.runs={both}", "run_id=two", whole_test,
-        "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2", "logger=wandb",
+        "train", *steps, f"paths.runs={both}", "run_id=two", "logger=wandb",
+        "trainer=ddp", "trainer.devices=2", "data.batch_size=8",
     )  # fmt: skip
     assert [path.name for path in both.iterdir()] == ["two"]
     assert len(wandb_runs(both)) == 1  # the first process's
-    run(
-        "train", *QUICK, f"paths.runs={alone}", "run_id=one", whole_test,
-        "train=false", f"resume={both}/two",
-    )  # fmt: skip
-    (two,) = figures(both / "two", "test/bits_per_dim")
-    (one,) = figures(alone / "one", "test/bits_per_dim")
-    assert two == pytest.approx(one, rel=1e-5)
+    run("train", *steps, f"paths.runs={alone}", "run_id=one", "data.batch_size=16")
+    for figure in ("val/bits_per_dim", "test/bits_per_dim"):
+        (two,), (one,) = figures(both / "two", figure), figures(alone / "one", figure)
+        assert two == pytest.approx(one, rel=1e-5)
+    two, one = (
+        read_checkpoint(run / "checkpoints/last.ckpt")["state_dict"]
+        for run in (both / "two", alone / "one")
+    )
+    for name, value in two.items():
+        torch.testing.assert_close(value, one[name], rtol=1e-4, atol=1e-5)

@@ -4,12 +4,15 @@ import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
 
+from linear_transformers.models import Transformer
+
 
 class StepSeed(Callback):
-    """Seeds torch before each batch from (seed, step, batch, device).
+    """Sets what is drawn at random in each batch, as a function of the seed and the batch.
 
-    Dropout is then the same whether or not the run was interrupted, and differs between
-    devices.
+    It is then the same whether or not the run was interrupted. Dropout's masks are those of the
+    sample's place in the global batch, however that is divided over devices. What draws from
+    torch's own generator (the masks of speech, LSTMs) differs between devices.
     """
 
     def __init__(self, seed: int):
@@ -18,8 +21,15 @@ class StepSeed(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: torch.Tensor, batch_idx: int
     ) -> None:
-        key = (self.seed, trainer.global_step, batch_idx, trainer.global_rank)
+        rank = trainer.global_rank
+        key = (self.seed, trainer.global_step, batch_idx, rank)
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+        loader = trainer.train_dataloader
+        assert loader is not None
+        for module in pl_module.modules():
+            if isinstance(module, Transformer):
+                batch_number = trainer.fit_loop.epoch_loop.total_batch_idx
+                module.draws.set(self.seed, batch_number, rank * loader.sampler.largest)
 
 
 class EpochPlace(Callback):

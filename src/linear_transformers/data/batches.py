@@ -12,11 +12,13 @@ class TrainingBatches(Sampler[list[int]]):
     """Batches whose order is a function of (seed, epoch) and nothing else.
 
     Attributes:
+        largest: The number of items of the largest batch on one device.
         epoch: The epoch whose order is yielded.
         skip: The number of batches that the next iteration leaves out, once: those that a run
             had seen when it was stopped.
     """
 
+    largest: int
     epoch = 0
     skip = 0
 
@@ -44,7 +46,7 @@ class EpochBatches(TrainingBatches):
         self, num_items: int, batch_size: int, seed: int, *, rank: int = 0, world_size: int = 1
     ):
         self.num_items = num_items
-        self.batch_size = batch_size
+        self.batch_size = self.largest = batch_size
         self.seed = seed
         self.rank = rank
         self.world_size = world_size
@@ -114,6 +116,7 @@ class BucketBatches(TrainingBatches):
         num_buckets = min(16, len(lengths), max(1, int(lengths.sum()) // (4 * budget)))
         parts = np.array_split(order, num_buckets)
         self.buckets = [(part, max(1, budget // int(lengths[part].max()))) for part in parts]
+        self.largest = max(min(size, len(part)) for part, size in self.buckets)
         self.seed = seed
         self.rank = rank
         self.world_size = world_size

@@ -102,9 +102,9 @@ def operator(
         gradients = backward_op([*saved, d_outputs, *d_state], ctx.elu)
         return *gradients, *[None] * (7 - len(gradients))
 
-    forward_op = _registered(name, forward, fake_forward)
-    backward_op = _registered(f"{name}_backward", backward, fake_backward)
-    torch.library.register_autograd(_qualified(name), differentiate, setup_context=keep)
+    forward_op = registered(name, forward, fake_forward)
+    backward_op = registered(f"{name}_backward", backward, fake_backward)
+    torch.library.register_autograd(qualified(name), differentiate, setup_context=keep)
     return partial(attend, forward_op, dtypes)
 
 
@@ -170,20 +170,20 @@ def refuse(kernel: str, reason: str | None) -> None:
         raise ValueError(f"kernel={kernel} cannot run: {reason}. Use kernel=auto.")
 
 
-def _registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+def registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
     """Register an operator of tensors, and return it.
 
     `torch.library.custom_op` does this too, and imports torch's compiler at the first call: that
     takes as long as torch itself.
     """
     schema = torch.library.infer_schema(function, mutates_args=())
-    torch.library.define(_qualified(name), schema)
-    torch.library.impl(_qualified(name), "default", function)
-    torch.library.register_fake(_qualified(name), fake)
+    torch.library.define(qualified(name), schema)
+    torch.library.impl(qualified(name), "default", function)
+    torch.library.register_fake(qualified(name), fake)
     return getattr(torch.ops.linear_transformers, name).default
 
 
-def _qualified(name: str) -> str:
+def qualified(name: str) -> str:
     return f"linear_transformers::{name}"
 
 

@@ -55,7 +55,7 @@ def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) 
 @_constant
 def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why Triton's kernels cannot run on values of a type on a device, or None."""
-    if not _has_triton():
+    if not has_triton():
         return "Triton is not installed"
     from linear_transformers.kernels.triton_linear import unavailable
 
@@ -77,7 +77,7 @@ def _triton(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
 
 
 @cache
-def _has_triton() -> bool:
+def has_triton() -> bool:
     return find_spec("triton") is not None
 
 

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory
 from linear_transformers.config.ranges import Fraction, Size, ranged
+from linear_transformers.models.dropout import Dropout
+from linear_transformers.ops.dropout import Draw
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
 NORMS = ("post", "pre")
@@ -64,20 +66,28 @@ class Block(nn.Module):
         self.feedforward = nn.Sequential(
             nn.Linear(model_dim, feedforward_dim),
             ACTIVATIONS[activation](),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(feedforward_dim, model_dim),
         )
         self.feedforward_norm = nn.LayerNorm(model_dim)
-        self.dropout = nn.Dropout(dropout)
+        self.attention_dropout = Dropout(dropout)
+        self.feedforward_dropout = Dropout(dropout)
 
-    def forward(self, x: Hidden) -> Hidden:
-        """Return the outputs of all positions, computed in parallel."""
-        return self._after_attention(x, self.attention(*self._queries_keys_values(x)))
+    def forward(self, x: Hidden, draw: Draw | None = None) -> Hidden:
+        """Return the outputs of all positions, computed in parallel.
 
-    def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
+        Args:
+            x: The inputs.
+            draw: What masks of dropout are drawn from; None drops nothing.
+        """
+        return self._after_attention(x, self.attention(*self._queries_keys_values(x)), draw)
+
+    def bidirectional(
+        self, x: Hidden, lengths: Lengths | None = None, draw: Draw | None = None
+    ) -> Hidden:
         """Return the outputs of all positions, each seeing the whole of its sequence."""
         attended = self.attention.bidirectional(*self._queries_keys_values(x), lengths)
-        return self._after_attention(x, attended)
+        return self._after_attention(x, attended, draw)
 
     def init_state(
         self, batch: int, *, device: torch.device, dtype: torch.dtype, capacity: int = 0
@@ -106,11 +116,22 @@ class Block(nn.Module):
         return parts[0], parts[-2], parts[-1]  # of two parts, the first is both query and key
 
     def _after_attention(
-        self, x: Float[Tensor, "*batch e"], attended: Float[Tensor, "*batch h m"]
+        self,
+        x: Float[Tensor, "*batch e"],
+        attended: Float[Tensor, "*batch h m"],
+        draw: Draw | None = None,
     ) -> Float[Tensor, "*batch e"]:
-        attended = self.dropout(self.project_out(attended.flatten(-2)))
+        attended = self.project_out(attended.flatten(-2))
+        x = self.attention_dropout(attended, draw, residual=x)
         if self.pre_norm:
-            x = x + attended
-            return x + self.dropout(self.feedforward(self.feedforward_norm(x)))
-        x = self.attention_norm(x + attended)
-        return self.feedforward_norm(x + self.dropout(self.feedforward(x)))
+            changed = self._feedforward(self.feedforward_norm(x), draw)
+            return self.feedforward_dropout(changed, draw, residual=x)
+        x = self.attention_norm(x)
+        changed = self._feedforward(x, draw)
+        return self.feedforward_norm(self.feedforward_dropout(changed, draw, residual=x))
+
+    def _feedforward(
+        self, x: Float[Tensor, "*batch e"], draw: Draw | None
+    ) -> Float[Tensor, "*batch e"]:
+        widen, activation, dropout, narrow = self.feedforward
+        return narrow(dropout(widen(x), draw, after=activation))

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from linear_transformers.models.dropout import Dropout
+from linear_transformers.ops.dropout import Draw
 from linear_transformers.shapes import Places
 
 POSITIONS = ("concatenated", "added", "learned", "none")
@@ -56,7 +58,7 @@ class Positions(nn.Module):
         self.kind = kind
         self.max_length = max_length
         self.input_dim = model_dim // 2 if kind == "concatenated" else model_dim
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         if kind == "learned":
             assert max_length is not None
             self.table = nn.Parameter(0.02 * torch.randn(max_length, model_dim))
@@ -65,13 +67,20 @@ class Positions(nn.Module):
             table = sinusoids(torch.arange(max_length or 0), self.input_dim)
             self.register_buffer("table", table, persistent=False)
 
-    def forward(self, x: Float[Tensor, "b t i"], start: int = 0) -> Float[Tensor, "b t e"]:
+    def forward(
+        self, x: Float[Tensor, "b t i"], start: int = 0, draw: Draw | None = None
+    ) -> Float[Tensor, "b t e"]:
         """Embed the positions `start`, `start + 1`, ... of vectors.
+
+        Args:
+            x: The vectors.
+            start: The position of the first.
+            draw: What masks of dropout are drawn from; None drops nothing.
 
         Raises:
             ValueError: There are no positions left.
         """
-        return self._place(x, start, x.shape[1])
+        return self.dropout(self._place(x, start, x.shape[1]), draw)
 
     def step(
         self, x: Float[Tensor, "b i"], position: int | Int[Tensor, "1"]
@@ -87,7 +96,7 @@ class Positions(nn.Module):
         """
         if isinstance(position, Tensor):
             if self.kind == "none":
-                return self.dropout(x)
+                return x
             assert self.max_length is not None
             return self._with(x, self.table.index_select(0, position))
         return self._place(x.unsqueeze(1), position, 1).squeeze(1)
@@ -99,7 +108,7 @@ class Positions(nn.Module):
                 f"{end} tokens were read; the model has positions for {self.max_length}."
             )
         if self.kind == "none":
-            return self.dropout(x)
+            return x
         if self.max_length is None:
             # On the CPU: not every device has float64.
             places = sinusoids(torch.arange(start, end), self.input_dim)
@@ -110,5 +119,5 @@ class Positions(nn.Module):
 
     def _with(self, x: Float[Tensor, "*batch i"], places: Float[Tensor, "t i"]) -> Tensor:
         if self.kind == "concatenated":
-            return self.dropout(torch.cat([x, places.to(x.dtype).expand_as(x)], dim=-1))
-        return self.dropout(x + places.to(x.dtype))
+            return torch.cat([x, places.to(x.dtype).expand_as(x)], dim=-1)
+        return x + places.to(x.dtype)

@@ -11,7 +11,9 @@ from torch.utils.checkpoint import checkpoint
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
 from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
 from linear_transformers.models.block import Block
+from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
+from linear_transformers.ops.dropout import Draw
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
 Inputs = Float[Tensor, "b t i"]
@@ -52,6 +54,7 @@ class Transformer(nn.Module):
     Attributes:
         input_dim: The width of the inputs, i.
         model_dim: The width of the outputs, e.
+        draws: What masks of dropout are drawn from in training.
 
     Raises:
         ValueError: See `Block` and `Positions`; or the stack is not causal, and its attention
@@ -106,6 +109,8 @@ class Transformer(nn.Module):
             )
         # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
         self.norm = nn.LayerNorm(model_dim)
+        self.draws = Draws()
+        number(self)
 
     @property
     def attention(self) -> Any:
@@ -129,12 +134,13 @@ class Transformer(nn.Module):
             lengths: The length of each sequence; None is all of it. Outputs at padding are
                 undefined. Causal stacks ignore it: padding comes last.
         """
-        x = self.positions(x)
+        draw = self.draws.next() if self.training else None
+        x = self.positions(x, draw=draw)
         for block in self.blocks:
             if self.activation_checkpointing and self.training:
-                x = checkpoint(self._through, block, x, lengths, use_reentrant=False)
+                x = checkpoint(self._through, block, x, lengths, draw, use_reentrant=False)
             else:
-                x = self._through(block, x, lengths)
+                x = self._through(block, x, lengths, draw)
         return self._normed(x)
 
     def init_state(self, batch: int) -> StackState:
@@ -194,5 +200,7 @@ class Transformer(nn.Module):
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
         return self.norm(x.to(self.norm.weight.dtype))  # norms may be in a wider type
 
-    def _through(self, block: Block, x: Tensor, lengths: Tensor | None) -> Tensor:
-        return block(x) if self.causal else block.bidirectional(x, lengths)
+    def _through(
+        self, block: Block, x: Tensor, lengths: Tensor | None, draw: Draw | None
+    ) -> Tensor:
+        return block(x, draw) if self.causal else block.bidirectional(x, lengths, draw)

@@ -1,0 +1,210 @@
+// Dropout by computed masks on CPUs: `ops/dropout.py` defines which numbers are kept.
+//
+// One pass reads x, and the residual that its result is added to, and writes the sum. A thread
+// takes whole rows. Philox costs some three instructions a number, and no memory.
+#include <ATen/Parallel.h>
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <type_traits>
+
+#include "cpp_vectors.h"
+
+// `cpp_dropout.py` has the same fields.
+struct Call {
+  const void *x, *other;  // [batch, length, width]
+  // other + dropout(x), where other may be null. With `relu`, dropout(max(x, 0)); or, where other
+  // is that, its gradient by x, of which x is the gradient.
+  void* out;
+  int64_t batch, length, width;
+  uint32_t seed, step, first, place;  // see `ops/dropout.py`
+  uint32_t threshold;                 // the least of the 65,536 numbers that are kept
+  double scale;                       // of the numbers that are kept
+  bool relu;
+};
+
+namespace {
+
+constexpr int kRounds = 10;
+constexpr int kParts = 8;                 // numbers of 16 bits from one call of Philox
+constexpr int kLanes = kVectorBytes / 4;  // calls side by side: a vector of words
+constexpr int64_t kGrain = 16384;         // numbers worth a thread
+
+template <typename T>
+struct Lanes {
+  typedef T type __attribute__((vector_size(kLanes * sizeof(T)), aligned(alignof(T)), may_alias));
+};
+using Words = Lanes<uint32_t>::type;
+using Keep = Lanes<int32_t>::type;
+using Floats = Lanes<float>::type;
+using Doubles = Lanes<double>::type;
+using Halves = Lanes<uint16_t>::type;
+// Words in every other lane, so that there is room for products.
+typedef uint64_t Spread __attribute__((vector_size(kVectorBytes)));
+
+struct bfloat16 {
+  uint16_t bits;
+};
+
+// The products of the lower halves of lanes: left to itself, the compiler multiplies all bits.
+inline Spread product(Spread x, uint32_t multiplier) {
+  const Spread m = Spread{} + multiplier;
+#if defined(__AVX512F__)
+  return (Spread)_mm512_mul_epu32((__m512i)x, (__m512i)m);
+#elif defined(__AVX2__)
+  return (Spread)_mm256_mul_epu32((__m256i)x, (__m256i)m);
+#else
+  return (x & 0xFFFFFFFF) * m;
+#endif
+}
+
+// Philox4x32-10 of the counters (block, position, sample, place), for every other block of
+// kLanes. Upper halves of lanes are not looked at.
+inline void philox(const Call& call, Spread block, uint32_t position, uint32_t sample,
+                   Spread (&x)[4]) {
+  x[0] = block;
+  x[1] = Spread{} + position;
+  x[2] = Spread{} + sample;
+  x[3] = Spread{} + call.place;
+  uint32_t key_0 = call.seed, key_1 = call.step;
+#pragma GCC unroll 10
+  for (int round = 0; round < kRounds; ++round) {
+    const Spread a = product(x[0], 0xD2511F53), b = product(x[2], 0xCD9E8D57);
+    x[0] = b >> 32 ^ x[1] ^ key_0;
+    x[2] = a >> 32 ^ x[3] ^ key_1;
+    x[1] = b;
+    x[3] = a;
+    key_0 += 0x9E3779B9;
+    key_1 += 0xBB67AE85;
+  }
+}
+
+// The words of kLanes blocks from `block` on.
+inline void words_of(const Call& call, uint32_t block, uint32_t position, uint32_t sample,
+                     Words (&words)[4]) {
+  Spread even{}, x[4], y[4];
+  for (int i = 0; i < kLanes / 2; ++i) even[i] = block + 2 * i;
+  philox(call, even, position, sample, x);
+  philox(call, even + 1, position, sample, y);
+  for (int i = 0; i < 4; ++i) words[i] = (Words)((x[i] & 0xFFFFFFFF) | y[i] << 32);
+}
+
+inline Floats load(const float* x) { return *reinterpret_cast<const Floats*>(x); }
+inline Doubles load(const double* x) { return *reinterpret_cast<const Doubles*>(x); }
+inline Floats load(const bfloat16* x) {
+  const Halves bits = *reinterpret_cast<const Halves*>(x);
+  return (Floats)(__builtin_convertvector(bits, Words) << 16);
+}
+
+inline void store(Floats value, float* x) { *reinterpret_cast<Floats*>(x) = value; }
+inline void store(Doubles value, double* x) { *reinterpret_cast<Doubles*>(x) = value; }
+inline void store(Floats value, bfloat16* x) {
+  const Words bits = (Words)value;
+  const Words nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;  // or the even one of two
+  const Words kept = (Words)(value == value);
+  const Words rounded = (nearest & kept) | (0x7FC0 & ~kept);  // a NaN must not become infinite
+  *reinterpret_cast<Halves*>(x) = __builtin_convertvector(rounded, Halves);
+}
+
+// Call f(x, other, out) for kLanes numbers; fewer are moved to where there is room for them.
+template <typename In, typename Out, typename F>
+inline void lanes(const In* x, const Out* other, Out* out, int64_t count, const F& f) {
+  if (count == kLanes) return f(x, other, out);
+  In some[kLanes] = {};
+  Out others[kLanes] = {}, results[kLanes];
+  copy(x, some, count);
+  if (other) copy(other, others, count);
+  f(some, others, results);
+  copy(results, out, count);
+}
+
+// Numbers times the scale, or zero; `kept` is as wide as they are.
+template <typename Values, typename Kept>
+inline Values scaled(Values value, Kept kept, const Call& call) {
+  using T = std::decay_t<decltype(value[0])>;
+  return kept ? value * static_cast<T>(call.scale) : Values{};
+}
+
+inline Keep kept_of(Floats, Keep kept) { return kept; }
+inline Lanes<int64_t>::type kept_of(Doubles, Keep kept) {
+  return __builtin_convertvector(kept, Lanes<int64_t>::type);
+}
+
+template <bool relu, bool add, typename In, typename Out>
+void rows(const Call& call, int64_t begin, int64_t end) {
+  const int64_t width = call.width, blocks = (width + kParts - 1) / kParts;
+  const Keep threshold = Keep{} + static_cast<int32_t>(call.threshold);
+  for (int64_t row = begin; row < end; ++row) {
+    const In* x = static_cast<const In*>(call.x) + row * width;
+    const Out* other = add ? static_cast<const Out*>(call.other) + row * width : nullptr;
+    Out* out = static_cast<Out*>(call.out) + row * width;
+    for (int64_t block = 0; block < blocks; block += kLanes) {
+      Words words[4];
+      words_of(call, block, row % call.length, call.first + row / call.length, words);
+      for (int part = 0; part < kParts; ++part) {
+        const int64_t at = part * blocks + block;
+        const int64_t count = std::min({int64_t{kLanes}, blocks - block, width - at});
+        if (count <= 0) break;
+        const Keep kept = (Keep)(words[part % 4] >> (part < 4 ? 0 : 16) & 0xFFFF) >= threshold;
+        lanes(x + at, add ? other + at : nullptr, out + at, count,
+              [&](const In* some, const Out* others, Out* results) {
+                auto value = load(some);
+                if (relu) value = value < decltype(value){} ? decltype(value){} : value;
+                value = scaled(value, kept_of(value, kept), call);
+                store(add ? load(others) + value : value, results);
+              });
+      }
+    }
+  }
+}
+
+template <bool relu, bool add, typename In, typename Out>
+void dropout(const Call& call) {
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, call.width));
+  at::parallel_for(0, call.batch * call.length, grain, [&](int64_t begin, int64_t end) {
+    rows<relu, add, In, Out>(call, begin, end);
+  });
+}
+
+// What was kept of max(x, 0) is positive: that tells without a mask.
+template <typename In, typename Out>
+void relu_backward(const Call& call) {
+  const int64_t size = call.batch * call.length * call.width;
+  const In* gradient = static_cast<const In*>(call.x);
+  const Out* result = static_cast<const Out*>(call.other);
+  Out* out = static_cast<Out*>(call.out);
+  at::parallel_for(0, (size + kLanes - 1) / kLanes, kGrain / kLanes, [&](int64_t i, int64_t end) {
+    for (int64_t at = i * kLanes; i < end; ++i, at += kLanes)
+      lanes(gradient + at, result + at, out + at, std::min<int64_t>(kLanes, size - at),
+            [&](const In* some, const Out* others, Out* results) {
+              const auto positive = load(others) > decltype(load(others)){};
+              store(scaled(load(some), positive, call), results);
+            });
+  });
+}
+
+template <typename In, typename Out>
+void run(const Call& call) {
+  if (call.relu && call.other) {
+    relu_backward<In, Out>(call);
+  } else if (call.relu) {
+    dropout<true, false, In, Out>(call);
+  } else if (call.other) {
+    dropout<false, true, In, Out>(call);
+  } else {
+    dropout<false, false, In, Out>(call);
+  }
+}
+
+}  // namespace
+
+#define DEFINE(IN, OUT) \
+  extern "C" void IN##_to_##OUT(const Call* call) { run<IN, OUT>(*call); }
+
+DEFINE(float, float)
+DEFINE(double, double)
+DEFINE(bfloat16, bfloat16)
+DEFINE(bfloat16, float)
+DEFINE(float, bfloat16)

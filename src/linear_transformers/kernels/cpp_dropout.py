@@ -1,0 +1,67 @@
+"""Dropout in C++ for CPUs: `cpp_dropout.cpp`, compiled on first use."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from linear_transformers.kernels.compiling import compiled
+
+SOURCE = "cpp_dropout.cpp"
+WORD = 0xFFFFFFFF
+NAMES = {torch.float32: "float", torch.float64: "double", torch.bfloat16: "bfloat16"}
+
+
+def unavailable(x: Tensor, out: Tensor) -> str | None:
+    """Return why the kernel cannot run, or None. The first call compiles it."""
+    if x.device.type != "cpu":
+        return f"it is made for CPUs, and the tensors are on {x.device}"
+    library = compiled(SOURCE)
+    if isinstance(library, str):
+        return library
+    if not hasattr(library, _name(x, out)):
+        return f"it is not made for {x.dtype} and {out.dtype}"
+    return None
+
+
+def cpp_dropout(
+    x: Tensor,
+    other: Tensor | None,
+    out: Tensor,
+    draw: tuple[int, ...],
+    *,
+    place: int,
+    threshold: int,
+    scale: float,
+    relu: bool,
+) -> None:
+    """Write `other + dropout(x)` into a tensor; with `relu`, `dropout(relu(x))` or its gradient.
+
+    Args:
+        x: The numbers [b, t, e], contiguous.
+        other: What is added, contiguous and of the type of the result; None is nothing. With
+            `relu`, the result whose gradient by its x is wanted, given its gradient as x.
+        out: The result, contiguous.
+        draw: See `ops.dropout.Draw`.
+        place: The number of the module.
+        threshold: See `ops.dropout.threshold`.
+        scale: See `ops.dropout.scale`.
+        relu: Whether dropout is of max(x, 0).
+    """
+    pointers = [None if tensor is None else tensor.data_ptr() for tensor in (x, other, out)]
+    words = [word & WORD for word in (*draw, place)]
+    call = _Call(*pointers, *x.shape, *words, threshold, scale, relu)
+    getattr(compiled(SOURCE), _name(x, out))(ctypes.byref(call))
+
+
+def _name(x: Tensor, out: Tensor) -> str:
+    return f"{NAMES.get(x.dtype)}_to_{NAMES.get(out.dtype)}"
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("x", "other", "out")),
+        *((name, ctypes.c_int64) for name in ("batch", "length", "width")),
+        *((name, ctypes.c_uint32) for name in ("seed", "step", "first", "place", "threshold")),
+        ("scale", ctypes.c_double), ("relu", ctypes.c_bool),
+    )  # fmt: skip

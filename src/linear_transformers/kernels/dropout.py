@@ -1,0 +1,118 @@
+"""Dropout as a torch operator, whose kernels compute what `ops.dropout` defines.
+
+To `torch.compile` it is an opaque call with a known output shape. The backward pass is the same
+call on the gradient: it computes the mask again.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from linear_transformers.kernels import cpp_dropout
+from linear_transformers.kernels.operator import qualified, registered
+from linear_transformers.kernels.registry import has_triton
+from linear_transformers.ops.dropout import Draw, scale, threshold
+from linear_transformers.ops.dropout import dropout as defined
+from linear_transformers.shapes import Hidden
+
+
+def dropout(
+    x: Hidden,
+    draw: Draw,
+    *,
+    rate: float,
+    place: int,
+    residual: Hidden | None = None,
+    relu: bool = False,
+) -> Hidden:
+    """Compute `ops.dropout.dropout`, in one pass over x and the residual.
+
+    Args:
+        x: The numbers.
+        draw: The draw of this forward pass.
+        rate: The share that is dropped.
+        place: The number of the module.
+        residual: What the result is added to; None is nothing. Not together with `relu`.
+        relu: Whether x is first mapped to max(x, 0).
+
+    Returns:
+        The sum, in the type that x and the residual have together.
+    """
+    assert not (relu and residual is not None)
+    return _forward_op(x, residual, draw, rate, place, relu)
+
+
+def _forward(
+    x: Tensor, residual: Tensor | None, draw: Tensor, rate: float, place: int, relu: bool
+) -> Tensor:
+    out = _fake_forward(x, residual)
+    _run(x, residual, out, draw, rate, place, relu)
+    return out
+
+
+def _fake_forward(x: Tensor, residual: Tensor | None, *others: Any) -> Tensor:
+    dtype = x.dtype if residual is None else torch.result_type(x, residual)
+    return x.new_empty(x.shape, dtype=dtype)
+
+
+def _backward(
+    d_out: Tensor, out: Tensor | None, draw: Tensor, rate: float, place: int, dtype: torch.dtype
+) -> Tensor:
+    """Return the gradient of x. Of a relu, `out` is what tells which numbers were kept."""
+    d_x = _fake_backward(d_out, out, draw, rate, place, dtype)
+    _run(d_out, out, d_x, draw, rate, place, out is not None)
+    return d_x
+
+
+def _fake_backward(
+    d_out: Tensor, out: Tensor | None, draw: Tensor, rate: float, place: int, dtype: torch.dtype
+) -> Tensor:
+    return d_out.new_empty(d_out.shape, dtype=dtype)
+
+
+def _keep(ctx: Any, inputs: Any, output: Tensor) -> None:
+    x, residual, draw, ctx.rate, ctx.place, relu = inputs
+    ctx.dtypes = x.dtype, None if residual is None else residual.dtype
+    ctx.save_for_backward(draw, output if relu else None)
+
+
+def _differentiate(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
+    (draw, out), (dtype, other) = ctx.saved_tensors, ctx.dtypes
+    d_x = _backward_op(d_out, out, draw, ctx.rate, ctx.place, dtype)
+    return d_x, None if other is None else d_out.to(other), None, None, None, None
+
+
+def _run(
+    x: Tensor,
+    other: Tensor | None,
+    out: Tensor,
+    draw: Tensor,
+    rate: float,
+    place: int,
+    relu: bool,
+) -> None:
+    """Write into `out`, by the fastest that can; see `cpp_dropout`."""
+    x, other = x.contiguous(), None if other is None else other.to(out.dtype).contiguous()
+    if x.device.type == "cuda" and has_triton():
+        from linear_transformers.kernels.triton_dropout import triton_dropout as kernel
+    elif cpp_dropout.unavailable(x, out) is None:
+        kernel = cpp_dropout.cpp_dropout
+    else:
+        out.copy_(_defined(x, other, draw, rate, place, relu))
+        return
+    options = {"place": place, "threshold": threshold(rate), "scale": scale(rate), "relu": relu}
+    kernel(x, other, out, tuple(draw.tolist()), **options)
+
+
+def _defined(
+    x: Tensor, other: Tensor | None, draw: Tensor, rate: float, place: int, relu: bool
+) -> Tensor:
+    if relu and other is not None:
+        return torch.where(other > 0, x * scale(rate), 0)
+    return defined(x.relu() if relu else x, draw, rate=rate, place=place, residual=other)
+
+
+_forward_op = registered("dropout", _forward, _fake_forward)
+_backward_op = registered("dropout_backward", _backward, _fake_backward)
+torch.library.register_autograd(qualified("dropout"), _differentiate, setup_context=_keep)

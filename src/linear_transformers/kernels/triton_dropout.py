@@ -1,0 +1,96 @@
+# pyright: reportArgumentType=false, reportCallIssue=false
+"""Dropout by computed masks in Triton: `ops/dropout.py` defines which numbers are kept.
+
+A program takes some blocks of a row: it computes their words once, and then reads and writes the
+eight parts of the row that they decide on. On a CPU this runs in Triton's interpreter.
+"""
+
+from typing import no_type_check
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.language.random import philox_impl
+
+BLOCKS = 128  # of a program, at most
+WIDE = {torch.float64: tl.float64}  # else sums are in float32
+
+
+def triton_dropout(
+    x: Tensor,
+    other: Tensor | None,
+    out: Tensor,
+    draw: tuple[int, ...],
+    *,
+    place: int,
+    threshold: int,
+    scale: float,
+    relu: bool,
+) -> None:
+    """Do what `cpp_dropout` does."""
+    batch, length, width = x.shape
+    blocks = triton.cdiv(width, 8)
+    lanes = min(BLOCKS, triton.next_power_of_2(blocks))
+    grid = (batch * length, triton.cdiv(blocks, lanes))
+    words = [_signed(word) for word in (*draw, place)]
+    if x.numel() == 0:
+        return
+    with torch.cuda.device_of(x):
+        _dropout[grid](
+            x, x if other is None else other, out, length, width, blocks, *words, threshold,
+            scale, WIDE=WIDE.get(x.dtype, tl.float32), LANES=lanes, RELU=relu,
+            OTHER=other is not None, num_warps=1 if lanes <= 32 else 4,
+        )  # fmt: skip
+
+
+def _signed(word: int) -> int:
+    """Return the lower 32 bits as a signed number: Triton compiles for the size of an integer."""
+    return ((word & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000
+
+
+@triton.jit(
+    do_not_specialize=[
+        "length", "width", "blocks", "seed", "step", "first", "place", "threshold"
+    ]
+)  # fmt: skip
+@no_type_check
+def _dropout(
+    x, other, out, length, width, blocks, seed, step, first, place, threshold, scale,
+    WIDE: tl.constexpr, LANES: tl.constexpr, RELU: tl.constexpr, OTHER: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    block = tl.program_id(1) * LANES + tl.arange(0, LANES)
+    same = tl.zeros([LANES], tl.int32)
+    word_0, word_1, word_2, word_3 = philox_impl(
+        block.to(tl.uint32),
+        (same + row % length).to(tl.uint32),
+        (same + first + row // length).to(tl.uint32),
+        (same + place).to(tl.uint32),
+        (same + seed).to(tl.uint32),
+        (same + step).to(tl.uint32),
+    )
+    start = row.to(tl.int64) * width
+    for part in tl.static_range(8):
+        if part % 4 == 0:
+            word = word_0
+        elif part % 4 == 1:
+            word = word_1
+        elif part % 4 == 2:
+            word = word_2
+        else:
+            word = word_3
+        number = (word >> (16 * (part // 4))) & 0xFFFF
+        at = part * blocks + block
+        inside = (block < blocks) & (at < width)
+        value = tl.load(x + start + at, mask=inside, other=0.0).to(WIDE)
+        if RELU and OTHER:
+            kept = tl.load(other + start + at, mask=inside, other=0.0) > 0
+        else:
+            kept = number.to(tl.int32) >= threshold
+        if RELU and not OTHER:
+            value = tl.where(value < 0, 0.0, value)
+        value = tl.where(kept, value * scale, 0.0)
+        if OTHER and not RELU:
+            value += tl.load(other + start + at, mask=inside, other=0.0).to(WIDE)
+        tl.store(out + start + at, value, mask=inside)

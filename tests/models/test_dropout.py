@@ -1,0 +1,101 @@
+"""Where a stack drops what, and what its masks are drawn from."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from linear_transformers.attention import LinearAttention
+from linear_transformers.feature_maps import Elu
+from linear_transformers.models import Transformer
+from linear_transformers.models.dropout import Dropout
+from linear_transformers.ops.dropout import dropout
+
+DRAW = torch.tensor([3, 5, 2])
+RATE = 0.3
+
+
+def build(norm: str, activation: str = "relu", **options) -> Transformer:
+    torch.manual_seed(0)
+    return Transformer(
+        partial(LinearAttention, feature_map=Elu), 16, num_layers=2, num_heads=2, model_dim=16,
+        dropout=RATE, norm=norm, activation=activation, **options,
+    ).double().train()  # fmt: skip
+
+
+def written_out(stack: Transformer, x: torch.Tensor, draw: torch.Tensor) -> torch.Tensor:
+    """The stack in training as the papers have it, a dropout at a time, numbered as they come."""
+    numbers = iter(range(1000))
+
+    def dropped(x: torch.Tensor, place: int) -> torch.Tensor:
+        return dropout(x, draw, rate=RATE, place=place)
+
+    x = dropped(stack.positions(x), next(numbers))
+    for block in stack.blocks:
+        hidden, after_attention, after_feedforward = (next(numbers) for _ in range(3))
+        widen, activation, _, narrow = block.feedforward
+
+        def attend(x, block=block, place=after_attention):
+            q, k, v = (part.unflatten(-1, (2, 8)) for part in block.project_in(x).chunk(3, -1))
+            return dropped(block.project_out(block.attention(q, k, v).flatten(-2)), place)
+
+        def feed(x, parts=(widen, activation, narrow), places=(hidden, after_feedforward)):
+            widen, activation, narrow = parts
+            return dropped(narrow(dropped(activation(widen(x)), places[0])), places[1])
+
+        if block.pre_norm:
+            x = x + attend(block.attention_norm(x))
+            x = x + feed(block.feedforward_norm(x))
+        else:
+            x = block.attention_norm(x + attend(x))
+            x = block.feedforward_norm(x + feed(x))
+    return stack.norm(x)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_every_place_drops_what_it_should(norm, activation):
+    stack = build(norm, activation)
+    x = torch.randn(3, 13, stack.input_dim, dtype=torch.float64)
+    stack.draws.set(*DRAW.tolist())
+    torch.testing.assert_close(stack(x), written_out(stack, x, DRAW))
+
+
+def test_no_two_modules_have_the_same_place():
+    modules = [m for m in build("post").modules() if isinstance(m, Dropout)]
+    assert len({module.place for module in modules}) == len(modules) == 1 + 2 * 3
+
+
+def test_each_pass_in_training_drops_others_and_evaluation_none():
+    stack = build("pre")
+    x = torch.randn(3, 13, stack.input_dim, dtype=torch.float64)
+    assert not torch.equal(stack(x), stack(x))
+    stack.eval()
+    assert torch.equal(stack(x), stack(x))
+
+
+def test_a_seed_makes_passes_the_same_again():
+    outputs = []
+    for _ in range(2):
+        stack = build("pre")  # after torch.manual_seed
+        x = torch.linspace(-1, 1, 2 * 9 * stack.input_dim, dtype=torch.float64).reshape(2, 9, -1)
+        outputs.append([stack(x), stack(x)])
+    assert all(torch.equal(a, b) for a, b in zip(*outputs, strict=True))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_batch_in_parts_has_the_loss_and_the_gradient_of_the_whole(checkpointing):
+    stack = build("post", activation_checkpointing=checkpointing)
+    x = torch.randn(5, 13, stack.input_dim, dtype=torch.float64)
+
+    def gradients(*parts: tuple[int, int]) -> list[torch.Tensor]:
+        stack.zero_grad()
+        outputs = []  # all passes before any gradient: a mask must not be that of a later pass
+        for first, end in parts:
+            stack.draws.set(3, 5, first)
+            outputs.append(stack(x[first:end]))
+        sum(out.square().sum() for out in outputs).backward()
+        return [p.grad.clone() for p in stack.parameters()]
+
+    for whole, split in zip(gradients((0, 5)), gradients((0, 2), (2, 5)), strict=True):
+        torch.testing.assert_close(whole, split)
