@@ -261,6 +261,10 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
             ("-m", "hydra/sweeper=search", "hydra.sweeper.storage=sqlite:///no/such/x.db"),
             "there is no folder no/such",
         ),
+        (
+            ("-m", "hydra/sweeper=search", "hydra.sweeper.storage=search"),
+            "storage=sqlite:///search.db",
+        ),
         (("~paths.runs",), "paths.runs has no value"),
         (("model=[softmax,linear]",), "model is one choice"),
         (("model/feature_map=[elu,relu]",), "model/feature_map is one choice"),

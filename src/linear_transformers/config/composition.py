@@ -96,9 +96,14 @@ def check_sweep(words: Sequence[str]) -> None:
                 "Leave it out, or make it differ: run_id='a-${seed}'."
             )
         for word in words:
-            database = re.fullmatch(r"\+*hydra\.sweeper\.storage=sqlite:///(.+)", word)
-            if database and not (folder := Path(database[1]).parent).is_dir():
-                raise ValueError(f"{word}: there is no folder {folder}.")
+            key, _, storage = word.lstrip("+").partition("=")
+            if key != "hydra.sweeper.storage" or storage == "null":
+                continue
+            if "://" not in storage:
+                raise ValueError(f"{word} is no database. Write {key}=sqlite:///search.db.")
+            file = Path(storage.partition(":///")[2])
+            if storage.startswith("sqlite:") and not file.parent.is_dir():
+                raise ValueError(f"{word}: there is no folder {file.parent}.")
         return
     of_several = ("sweep.", "hydra/sweeper=", "hydra/launcher=", "hydra.sweep")
     if own := [word for word in words if word.lstrip("+").startswith(of_several)]:
