@@ -1,6 +1,7 @@
 """What a task tells its training."""
 
 from functools import partial
+from inspect import signature
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from linear_transformers.data.images import ImageShape
 from linear_transformers.runs.checkpoint import check_finite
 from linear_transformers.tasks.base import Figure
-from linear_transformers.training.module import Training
+from linear_transformers.training.module import Training, together
 from linear_transformers.training.schedules import constant, on_plateau
 
 
@@ -57,3 +58,33 @@ def test_a_mask_may_be_infinite_and_a_weight_may_not(tmp_path, raises_one_line):
         module.on_save_checkpoint({"state_dict": module.state_dict()})
     with raises_one_line("not finite numbers, in bias"):
         check_finite(model, tmp_path)
+
+
+def makes_updates_together():
+    """Return torch's optimizers that can change all parameters by one call an operation."""
+    kinds = [kind for kind in vars(torch.optim).values() if isinstance(kind, type)]
+    return [kind for kind in kinds if "foreach" in signature(kind).parameters]
+
+
+@pytest.mark.parametrize("kind", makes_updates_together(), ids=lambda kind: kind.__name__)
+def test_all_parameters_are_changed_together(kind):
+    def trained(change):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1)).double()
+        optimizer = change(kind(model.parameters(), lr=0.1))
+        for x in torch.randn(7, 5, 3, dtype=torch.float64):
+            optimizer.zero_grad()
+            model(x).square().mean().backward()
+            optimizer.step()
+        return optimizer.param_groups[0]["foreach"], list(model.parameters())
+
+    (ours, parameters), (plain, expected) = trained(together), trained(lambda optimizer: optimizer)
+    assert (ours, plain) == (True, None)
+    torch.testing.assert_close(parameters, expected, rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"foreach": False}, {"fused": True}])
+def test_what_was_asked_of_an_optimizer_stays(options):
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], **options)
+    before = dict(optimizer.param_groups[0])
+    assert together(optimizer).param_groups[0] == before

@@ -23,7 +23,10 @@ class StepSeed(Callback):
     ) -> None:
         rank = trainer.global_rank
         key = (self.seed, trainer.global_step, batch_idx, rank)
-        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1))
+        seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
+        # torch's own for all devices keeps the stack of its caller, which takes a millisecond.
+        seeded = torch.default_generator if pl_module.device.type == "cpu" else torch
+        seeded.manual_seed(seed)
         loader = trainer.train_dataloader
         assert loader is not None
         for module in pl_module.modules():

@@ -147,7 +147,7 @@ class Training(LightningModule):
         )
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(self.model.parameters())
+        optimizer = together(self.make_optimizer(self.model.parameters()))
         schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
         if schedule is None:
             return optimizer
@@ -177,7 +177,7 @@ class Training(LightningModule):
         if not self._resumed_anew:
             return
         (optimizer,) = self.trainer.optimizers
-        ours = self.make_optimizer(self.model.parameters())
+        ours = together(self.make_optimizer(self.model.parameters()))
         for group, wanted in zip(optimizer.param_groups, ours.param_groups, strict=True):
             given = {name: value for name, value in wanted.items() if name != "params"}
             group.update(given | {"initial_lr": wanted["lr"]})
@@ -203,6 +203,20 @@ class Training(LightningModule):
         if not all_finite(checkpoint.get("optimizer_states")):
             raise self.not_finite("the optimizer's state")
         checkpoint |= described(self.config, self.task.shape)
+
+
+def together(optimizer: Optimizer) -> Optimizer:
+    """Let an optimizer change all parameters by one call an operation, if nobody said otherwise.
+
+    torch does so by itself on GPUs only. On a CPU it takes a half to a quarter of the time.
+
+    Args:
+        optimizer: The optimizer, which is changed and returned.
+    """
+    for group in optimizer.param_groups:
+        if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+            group["foreach"] = True
+    return optimizer
 
 
 def all_finite(node: Any) -> bool:
