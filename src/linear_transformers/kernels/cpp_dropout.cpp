@@ -44,10 +44,6 @@ using Halves = Lanes<uint16_t>::type;
 // Words in every other lane, so that there is room for products.
 typedef uint64_t Spread __attribute__((vector_size(kVectorBytes)));
 
-struct bfloat16 {
-  uint16_t bits;
-};
-
 // The products of the lower halves of lanes: left to itself, the compiler multiplies all bits.
 inline Spread product(Spread x, uint32_t multiplier) {
   const Spread m = Spread{} + multiplier;

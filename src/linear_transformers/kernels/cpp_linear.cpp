@@ -115,12 +115,13 @@ void scan(const Rows<T>& a, const Rows<T>& b, const Rows<T>& c, Rows<T>& out, Ro
 }
 
 // From the gradient of phi(x) to that of x. Where x <= 0, elu + 1 is its own derivative.
-template <typename T>
-inline void features_backward(const T* __restrict x, const T* __restrict phi,
-                              const T* __restrict gradient, T* __restrict out, int64_t width,
+template <typename T, typename Sum>
+inline void features_backward(const T* __restrict x, const Sum* __restrict phi,
+                              const Sum* __restrict gradient, T* __restrict out, int64_t width,
                               bool elu) {
   if (elu) {
-    for (int64_t i = 0; i < width; ++i) out[i] = gradient[i] * (x[i] > 0 ? T(1) : phi[i]);
+    for (int64_t i = 0; i < width; ++i)
+      out[i] = static_cast<T>(gradient[i] * (x[i] > 0 ? Sum(1) : phi[i]));
   } else {
     copy(gradient, out, width);
   }
@@ -132,8 +133,8 @@ inline const T* head_of(const View& x, int64_t b, int64_t t, int64_t h) {
 }
 
 // Call work(sequence, first head, heads) for all heads of all sequences, on all threads.
-template <typename T, typename Work>
-void for_all(const Call<T>& call, const Work& work) {
+template <typename T, typename Sum, typename Work>
+void for_all(const Call<T, Sum>& call, const Work& work) {
   const int64_t threads = at::get_num_threads();
   int64_t groups = 1;  // of heads: the fewest that balance the threads' work
   while (groups < call.heads && (call.heads % groups || (call.batch * groups % threads &&
@@ -145,15 +146,15 @@ void for_all(const Call<T>& call, const Work& work) {
   });
 }
 
-template <typename T>
-void forward(const Call<T>& call) {
+template <typename T, typename Sum>
+void forward(const Call<T, Sum>& call) {
   const int64_t C = call.features, M = call.values;
-  const T eps = static_cast<T>(call.eps);
+  const Sum eps = static_cast<Sum>(call.eps);
   for_all(call, [&](int64_t b, int64_t first, int64_t heads) {
     // For each head, the rows of a block and the state.
-    Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C);
-    Rows<T> value(heads * kBlock, M), sum(heads * kBlock, M);
-    Rows<T> states(heads * C, M), weights(heads, C);
+    Rows<Sum> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C);
+    Rows<Sum> value(heads * kBlock, M), sum(heads * kBlock, M);
+    Rows<Sum> states(heads * C, M), weights(heads, C);
     const int64_t begin = b * call.heads + first;  // of these heads, among all states
     if (call.kv_sum) {
       for (int64_t x = 0; x < heads * C; ++x)
@@ -177,10 +178,11 @@ void forward(const Call<T>& call) {
           const int64_t row = h * kBlock + i;
           const int64_t place = (b * call.length + t + i) * call.heads + first + h;
           for (int64_t x = 0; x < C; ++x) weights[h][x] += phi_k[row][x];
-          const T total = dot(phi_q[row], weights[h], C) + eps;
-          const T share = 1 / total;
+          const Sum total = dot(phi_q[row], weights[h], C) + eps;
+          const Sum share = 1 / total;
           call.weight[place] = total;
-          for (int64_t y = 0; y < M; ++y) call.out[place * M + y] = sum[row][y] * share;
+          for (int64_t y = 0; y < M; ++y)
+            call.out[place * M + y] = static_cast<T>(sum[row][y] * share);
         }
     }
     for (int64_t x = 0; x < heads * C; ++x)
@@ -191,25 +193,25 @@ void forward(const Call<T>& call) {
 }
 
 // [g, h] and [v, 1] of one position.
-template <typename T>
-inline void gradients_of_sums(const T* __restrict d_out, const T* __restrict out, T weight,
-                              const T* __restrict v, T* __restrict g, T* __restrict value,
+template <typename T, typename Sum>
+inline void gradients_of_sums(const T* __restrict d_out, const T* __restrict out, Sum weight,
+                              const T* __restrict v, Sum* __restrict g, Sum* __restrict value,
                               int64_t M) {
-  const T share = 1 / weight;
+  const Sum share = 1 / weight;
   for (int64_t y = 0; y < M; ++y) g[y] = d_out[y] * share;
   g[M] = -dot(d_out, out, M) * share;
   copy(v, value, M);
   value[M] = 1;
 }
 
-template <typename T>
-void backward(const Call<T>& call) {
+template <typename T, typename Sum>
+void backward(const Call<T, Sum>& call) {
   const int64_t C = call.features, M = call.values;
   for_all(call, [&](int64_t b, int64_t first, int64_t heads) {
-    Rows<T> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C), d_phi(heads * kBlock, C);
-    Rows<T> g(heads * kBlock, M + 1), value(heads * kBlock, M + 1), d_value(heads * kBlock, M);
+    Rows<Sum> phi_q(heads * kBlock, C), phi_k(heads * kBlock, C), d_phi(heads * kBlock, C);
+    Rows<Sum> g(heads * kBlock, M + 1), value(heads * kBlock, M + 1), d_value(heads * kBlock, M);
     // States, and states transposed, with the sum of weights as a last row.
-    Rows<T> states(heads * C, M), turned(heads * (M + 1), C);
+    Rows<Sum> states(heads * C, M), turned(heads * (M + 1), C);
     const int64_t begin = b * call.heads + first;  // of these heads, among all states
     const auto place_of = [&](int64_t t, int64_t h) {
       return (b * call.length + t) * call.heads + first + h;
@@ -221,7 +223,7 @@ void backward(const Call<T>& call) {
       gradients_of_sums(call.d_out + place * M, call.out + place * M, call.weight[place],
                         head_of<T>(call.v, b, t, first + h), g[row], value[row], M);
     };
-    const auto turn = [&](const T* sums, const T* totals) {
+    const auto turn = [&](const Sum* sums, const Sum* totals) {
       if (!sums) return turned.clear();
       for (int64_t h = 0; h < heads; ++h)
         for (int64_t x = 0; x < C; ++x) {
@@ -276,9 +278,10 @@ void backward(const Call<T>& call) {
 
 }  // namespace
 
-#define DEFINE(T, NAME)                                                   \
-  extern "C" void forward_##NAME(const Call<T>* call) { forward(*call); } \
-  extern "C" void backward_##NAME(const Call<T>* call) { backward(*call); }
+#define DEFINE(T, SUM, NAME)                                                   \
+  extern "C" void forward_##NAME(const Call<T, SUM>* call) { forward(*call); } \
+  extern "C" void backward_##NAME(const Call<T, SUM>* call) { backward(*call); }
 
-DEFINE(float, float32)
-DEFINE(double, float64)
+DEFINE(float, float, float32)
+DEFINE(double, double, float64)
+DEFINE(bfloat16, float, bfloat16)

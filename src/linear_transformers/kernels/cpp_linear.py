@@ -11,7 +11,7 @@ from linear_transformers.kernels.compiling import compiled
 from linear_transformers.kernels.operator import Given, operator, refuse
 
 SOURCE = "cpp_linear.cpp"
-NAMES = {torch.float32: "float32", torch.float64: "float64"}
+NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bfloat16"}
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:

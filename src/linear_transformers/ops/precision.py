@@ -20,6 +20,14 @@ def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.to(accumulation_dtype(x.dtype)) for x in tensors)
 
 
+def multiplies_bfloat16(device: torch.device) -> bool:
+    """Return whether a device multiplies bfloat16 in hardware: faster than float32, then."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    known = getattr(torch.cpu, "get_capabilities", dict)()  # not in earlier versions of torch
+    return device.type == "cpu" and bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+
+
 def mapped(phi: Callable[[Tensor], Tensor] | None, *tensors: Tensor) -> tuple[Tensor, ...]:
     """Return phi of each tensor, widened first; without a phi, the tensors as they are."""
     if phi is None:
