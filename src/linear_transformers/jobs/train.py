@@ -44,6 +44,7 @@ from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
 from linear_transformers.tracking import Description, Record, started, trackers_for, trackers_of
 from linear_transformers.tracking.record import summary
+from linear_transformers.training.memory import keep_freed_memory
 from linear_transformers.training.module import Loaders, Training
 
 # What a run that is continued has to agree with its checkpoint in.
@@ -82,6 +83,7 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
     """
     quiet()
     check(job)
+    keep_freed_memory()
     torch.set_float32_matmul_precision(job.matmul_precision)
     seed_everything(job.seed, workers=True, verbose=False)
     hydra, rank = HydraConfig.get(), rank_zero_only.rank  # pyright: ignore
