@@ -9,12 +9,13 @@
 #   benchmarks/on_gpu.sh sweep           2 min  ours by chunk, warps, stages and programs
 #   benchmarks/on_gpu.sh operators       6 min  causal attention, lengths 2^9 to 2^16; fla last
 #   benchmarks/on_gpu.sh sampling        4 min  the paper's models of MNIST and CIFAR-10
+#   benchmarks/on_gpu.sh steps           2 min  their training steps beside SDPA's and fla's
 #   benchmarks/on_gpu.sh train-mnist     8 min  for SECONDS_TO_TRAIN, from where it stopped
 #   benchmarks/on_gpu.sh train-cifar10   8 min  likewise
 #   benchmarks/on_gpu.sh weights RUN     1 min  its last weights into RESULTS, in pieces of 15 MB
 #   benchmarks/on_gpu.sh moments RUN     1 min  what continues it, likewise
 #
-# In half an hour: probe, parity, sweep, operators; sampling; train-mnist, weights. CIFAR-10 is
+# In half an hour: probe, parity, sweep, operators; sampling, steps; train-mnist, weights. CIFAR-10 is
 # another half. Arguments after the stage go to its program. The machine has Python 3.12 and torch,
 # torchvision, torchaudio, lightning, torchmetrics and triton. Of the environment:
 #
@@ -137,6 +138,7 @@ sweep=(--device cuda --dtype bfloat16 --shapes 16x784 4x3072 1x65536 --rounds 3 
 mnist_steps=(--batch 1 1024 8192) cifar10_steps=(--batch 1 1024 4096)
 sampling=(--device cuda --steps 64 --positions 2 --methods captured "captured bfloat16"
   "fused bfloat16" recurrent "softmax, cached") # a fused step is compiled for each batch size
+steps=(--device cuda --shapes mnist cifar10 --batch 32)
 device=cuda
 if [[ $dry ]]; then
   export TRITON_INTERPRET=1
@@ -150,6 +152,7 @@ if [[ $dry ]]; then
     --kernels triton triton@chunk=16,warps=1)
   sampling=(--device cpu --layers 1 --heads 2 --model-dim 16 --steps 1 --positions 1 --rounds 1
     --threads 1 --methods captured recurrent "softmax, cached")
+  steps=(--device cpu --shapes digits --batch 2 --rounds 1 --threads 1 --methods linear softmax)
   mnist_steps=(--batch 2) cifar10_steps=(--batch 2)
   device=cpu
 fi
@@ -182,6 +185,10 @@ sampling)
     --name "sampling-mnist-$device" "${mnist_steps[@]}" "${sampling[@]}" "$@"
   limited "$python" -m benchmarks.sampling --length 3072 --layers 16 \
     --name "sampling-cifar10-$device" "${cifar10_steps[@]}" "${sampling[@]}" "$@"
+  ;;
+steps)
+  install
+  limited "$python" -m benchmarks.training "${steps[@]}" "$@"
   ;;
 train-mnist)
   install

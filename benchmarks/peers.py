@@ -11,10 +11,10 @@ from importlib.util import find_spec
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from linear_transformers.feature_maps import Elu
-from linear_transformers.models import AutoregressiveTransformer, StackState
+from linear_transformers.models import AutoregressiveTransformer, StackState, Transformer
 from linear_transformers.sampling import Stepper
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
@@ -125,3 +125,44 @@ class FastTransformersStepper(Stepper):
     def select(self, state: Any, rows: Rows) -> Any:
         layers = tuple([sums[rows] for sums in layer] for layer in state.layers)
         return StackState(state.position, layers)
+
+
+class FastTransformersStack(nn.Module):
+    """fast-transformers' encoder in training, behind the positions of one of our stacks.
+
+    Args:
+        stack: The stack in whose place it is to be, of the same sizes.
+        dropout: The dropout rate of both.
+    """
+
+    def __init__(self, stack: Transformer, dropout: float = 0.1):
+        super().__init__()
+        from fast_transformers.builders import TransformerEncoderBuilder
+
+        num_heads, head_dim = stack.blocks[0].heads
+        self.positions = stack.positions
+        self.dropout = nn.Dropout(dropout)
+        self.encoder: Any = TransformerEncoderBuilder.from_kwargs(
+            attention_type="causal-linear", n_layers=len(stack.blocks), n_heads=num_heads,
+            query_dimensions=head_dim, value_dimensions=head_dim, dropout=dropout,
+            feed_forward_dimensions=4 * stack.model_dim, activation="relu",
+        ).get()  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        from fast_transformers.masking import TriangularCausalMask
+
+        mask = TriangularCausalMask(x.shape[1], device=x.device)
+        return self.encoder(self.dropout(self.positions(x)), attn_mask=mask)
+
+
+class FlaLinearAttention(nn.Module):
+    """fla's kernel as the attention of one of our stacks in training."""
+
+    shares_keys = False
+
+    def __init__(self, num_heads: int, head_dim: int):
+        super().__init__()
+        self.attend = fla_attention(head_dim)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.attend(q, k, v)

@@ -19,11 +19,21 @@ from linear_transformers.attention import AttentionFactory
 from linear_transformers.config.choices import checked
 from linear_transformers.config.composition import composed as compose
 from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs import trainer
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 
 PROJECT = Path(__file__).parent.parent
 CONF = PROJECT / "conf"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def float32() -> Iterator[None]:
+    """Train in float32 wherever the tests run, unless one says otherwise."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "multiplies_bfloat16", lambda device: False)
+        yield
+
 
 # Small enough for a test, still a whole model; that nobody watches.
 TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16", "logger=none"]

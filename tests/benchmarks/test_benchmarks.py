@@ -21,6 +21,7 @@ from benchmarks import (
     report,
     sampling,
     scaling,
+    training,
 )
 from benchmarks.apart import run_apart
 from linear_transformers import kernels
@@ -129,6 +130,35 @@ def test_kernels_are_measured_side_by_side(results, monkeypatch, capsys):
     assert all(row["forward_ms"] > 0 < row["backward_ms"] for row in rows)
     assert all(("share_of_peak" in row) == (row["kernel"] == "chunkwise") for row in rows)
     assert "chunkwise" in capsys.readouterr().out
+
+
+def test_training_steps_are_measured_side_by_side(results, monkeypatch, capsys):
+    call(
+        training, monkeypatch, "--shapes", "digits", "--batch=2", "--threads", "1", "--rounds=1",
+        "--methods", "linear", "softmax", "fla", "--device=cpu",
+    )  # fmt: skip
+    rows = json.loads((results / "training-cpu.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["linear", "softmax"]
+    assert rows[0]["times_softmax"] > 0 < rows[0]["share_of_peak"]
+    assert rows[1]["times_softmax"] == 1
+    printed = capsys.readouterr().out
+    assert "fla is not measured" in printed
+    assert "2 x 64, threads: 1" in printed
+
+
+def test_the_peers_layers_learn_from_the_same_inputs():
+    """With our positions, embedding and head; and what comes later is invisible to them, too."""
+    pytest.importorskip("fast_transformers")
+    shape = training.SHAPES["digits"]._replace(batch=2)
+    model = training.model_of(peers.FAST_TRANSFORMERS, shape).eval()
+    values = torch.randint(shape.num_values, (2, shape.length))
+    changed = values.clone()
+    changed[:, 40:] = 0
+    outputs, others = model(values), model(changed)
+    torch.testing.assert_close(outputs[:, :40], others[:, :40])
+    assert not torch.equal(outputs[:, 40:], others[:, 40:])
+    outputs.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 FAILING = f"""#!{sys.executable} -IS

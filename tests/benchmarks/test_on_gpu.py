@@ -101,6 +101,12 @@ def test_sampling_is_measured_at_both_sizes(stage, tmp_path):
         assert {row["length"] for row in rows} == {length}
 
 
+def test_training_steps_are_measured(stage, tmp_path):
+    stage("steps")
+    rows = json.loads((tmp_path / "results/training-cpu.json").read_text())["rows"]
+    assert [row["method"] for row in rows] == ["linear", "softmax"]
+
+
 def test_a_run_on_mnist_goes_on_where_it_stopped_and_comes_home(stage, tmp_path, monkeypatch):
     """Its data arrive in a tar, and its weights leave in pieces."""
     write_mnist(tmp_path / "elsewhere")

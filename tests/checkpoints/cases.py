@@ -39,8 +39,9 @@ UTTERANCES = (
 )  # fmt: skip
 SPEECH = ("data=espeak", *UTTERANCES, *FAST)
 QUIET = (
-    "trainer=cpu", "logger=none", "callbacks.samples.n=0", "trainer.check_val_every_n_epoch=1",
-    "trainer.log_every_n_steps=1", "trainer.limit_val_batches=2", "trainer.limit_test_batches=2",
+    "trainer=cpu", "trainer.precision=32-true", "logger=none", "callbacks.samples.n=0",
+    "trainer.check_val_every_n_epoch=1", "trainer.log_every_n_steps=1",
+    "trainer.limit_val_batches=2", "trainer.limit_test_batches=2",
 )  # fmt: skip
 
 LSH = ("model.attention.num_buckets=4", "model.attention.window=8")

@@ -23,8 +23,8 @@ ESPEAK = (
     "data.batch_frames=900", *SIZES, *FAST,
 )  # fmt: skip
 QUIET = (
-    "trainer=cpu", "logger=none", "callbacks.samples.n=0", "trainer.max_epochs=2",
-    "trainer.check_val_every_n_epoch=1", "trainer.log_every_n_steps=1",
+    "trainer=cpu", "trainer.precision=32-true", "logger=none", "callbacks.samples.n=0",
+    "trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1", "trainer.log_every_n_steps=1",
 )  # fmt: skip
 
 RUNS = {

@@ -11,7 +11,9 @@ from linear_transformers.config.choices import Choice
 from linear_transformers.data import ImageShape, Shape, SpeechShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.data.speech.labels import PHONES
+from linear_transformers.jobs import trainer
 from linear_transformers.jobs.options import TrainJob
+from linear_transformers.ops.precision import multiplies_bfloat16
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.loading import build_task
@@ -147,6 +149,30 @@ def test_lightnings_options_work_together(tmp_path):
     assert checkpoint["global_step"] == 2
     averaged, current = checkpoint["state_dict"], checkpoint["current_model_state"]
     assert any(not torch.equal(averaged[name], current[name]) for name in averaged)
+
+
+@pytest.mark.parametrize(("low", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_the_precision_is_what_the_device_multiplies(tmp_path, monkeypatch, low, precision):
+    """The first lines say it, and the checkpoint has what ran."""
+    monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: low)
+    printed = run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a")
+    assert f"precision {precision}\n" in printed
+    checkpoint = torch.load(tmp_path / "a/checkpoints/last.ckpt", weights_only=True)
+    assert checkpoint["config"]["trainer"]["precision"] == precision
+
+
+@pytest.mark.parametrize(
+    ("known", "low"),
+    [
+        ({"avx512_bf16": True}, True),
+        ({"amx_bf16": True}, True),
+        ({"avx2": True}, False),
+        ({}, False),
+    ],
+)
+def test_what_a_processor_multiplies_is_known(monkeypatch, known, low):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
+    assert multiplies_bfloat16(torch.device("cpu")) is low
 
 
 def test_torch_compile_trains(tmp_path):

@@ -70,6 +70,12 @@ class Foreign:
     limit_test_batches: CountOrNone | ShareOrNone | None
     overfit_batches: CountOrNone | ShareOrNone
     reload_dataloaders_every_n_epochs: CountOrNone
+    precision: (
+        Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"]
+        | Literal["transformer-engine", "transformer-engine-float16"]
+        | Literal["64", "32", "16", "bf16", 64, 32, 16]
+        | None
+    )
 
 
 FOREIGN = get_type_hints(Foreign, include_extras=True)

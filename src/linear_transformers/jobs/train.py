@@ -27,7 +27,13 @@ from linear_transformers.jobs.continuing import (
 )
 from linear_transformers.jobs.messages import announce, suggest, where_it_goes_on, within_memory
 from linear_transformers.jobs.options import TrainJob, check
-from linear_transformers.jobs.trainer import build_trainer, check_device, ending_together, quiet
+from linear_transformers.jobs.trainer import (
+    build_trainer,
+    check_device,
+    ending_together,
+    quiet,
+    with_precision,
+)
 from linear_transformers.provenance import provenance, write_provenance
 from linear_transformers.runs.checkpoint import Found, check_finite, read_checkpoint
 from linear_transformers.runs.folder import (
@@ -83,6 +89,7 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
     """
     quiet()
     check(job)
+    job.trainer = with_precision(job.trainer)
     keep_freed_memory()
     torch.set_float32_matmul_precision(job.matmul_precision)
     seed_everything(job.seed, workers=True, verbose=False)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from subprocess import TimeoutExpired
 from typing import Any
 
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Callback, Trainer
@@ -17,14 +18,31 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
+from linear_transformers.config.choices import Choice
 from linear_transformers.jobs.options import TrainJob
+from linear_transformers.ops.precision import multiplies_bfloat16
 from linear_transformers.runs.folder import Run
 from linear_transformers.tasks.base import Task
 from linear_transformers.tasks.loading import usable
 from linear_transformers.tracking import Record, Tracker
 from linear_transformers.training.files import WholeCheckpoints
 
+AUTO = "auto"
 GRACE = 10  # seconds in which the other processes may end by themselves
+
+
+def with_precision(trainer: Choice[Trainer]) -> Choice[Trainer]:
+    """Return a trainer whose `precision=auto` is decided: what ran is recorded.
+
+    Args:
+        trainer: The trainer's choice. Its device is a GPU where it may be one and there is one.
+    """
+    options = trainer.options
+    if options.get("precision") != AUTO:
+        return trainer
+    on_gpu = options.get("accelerator", AUTO) in (AUTO, "gpu", "cuda") and torch.cuda.is_available()
+    low = multiplies_bfloat16(torch.device("cuda" if on_gpu else "cpu"))
+    return trainer.with_options(precision="bf16-mixed" if low else "32-true")
 
 
 def build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracker]) -> Trainer:

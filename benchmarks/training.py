@@ -1,0 +1,236 @@
+"""Whole training steps: linear attention, softmax, and the peers' layers, side by side.
+
+    uv run python -m benchmarks.training                     MNIST, CIFAR-10 and the digits
+    uv run python -m benchmarks.training --shapes mnist --threads 1 --methods linear softmax
+    uv run python -m benchmarks.training --device cuda
+
+A step is the model of the paper (embedding, positions, layers, mixture of logistics) with dropout
+0.1: forward, loss, backward, clipped gradients, RAdam. All methods run in this process, in turn,
+several times over; medians are kept. Peers have our embedding and head around layers of their own,
+torch's RAdam as it is by default, and, since all are in one process, its memory as we set it.
+
+    linear, softmax                   this project, in float32
+    linear bfloat16, softmax bfloat16 the same with autocast, where the device multiplies it
+    fast-transformers                 pytorch-fast-transformers' causal-linear encoder, which knows
+                                      float32 only; see benchmarks/peers.py
+    fla                               flash-linear-attention's kernel in our layers, with autocast,
+                                      on a GPU
+
+The share of the peak is of a large matrix product in the same precision, the fastest of those
+before each round; the operations are those of matrix products, forward and backward.
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from benchmarks import peers
+from benchmarks.machine import now
+from benchmarks.operators import thread_count
+from benchmarks.record import Measurement
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.callbacks.performance import peak_flops
+from linear_transformers.distributions import LogisticMixture
+from linear_transformers.feature_maps import Elu
+from linear_transformers.models import AutoregressiveTransformer, Transformer
+from linear_transformers.ops.precision import multiplies_bfloat16
+from linear_transformers.training.memory import keep_freed_memory
+from linear_transformers.training.module import together
+
+SEED = 0
+LINEAR, SOFTMAX = "linear", "softmax"
+BFLOAT16 = " bfloat16"
+OURS = (LINEAR, LINEAR + BFLOAT16, SOFTMAX, SOFTMAX + BFLOAT16)
+METHODS = (*OURS, peers.FAST_TRANSFORMERS, peers.FLA)
+ATTENTIONS = {
+    LINEAR: partial(LinearAttention, feature_map=Elu),
+    SOFTMAX: SoftmaxAttention,
+    peers.FLA: peers.FlaLinearAttention,
+    peers.FAST_TRANSFORMERS: SoftmaxAttention,  # of a stack whose layers are replaced
+}
+PRECISIONS = {"float32": "32", "bfloat16": "bf16"}
+
+
+class Shape(NamedTuple):
+    """The sizes of a step: those of the data, and those of the model."""
+
+    batch: int
+    length: int
+    num_values: int
+    layers: int
+    heads: int
+    model_dim: int
+    norm: str = "post"
+
+
+# The paper's models, in batches that a CPU computes in seconds; and this project's default.
+SHAPES = {
+    "mnist": Shape(4, 784, 256, 8, 8, 256),
+    "cifar10": Shape(1, 3072, 256, 16, 8, 256),
+    "digits": Shape(32, 64, 17, 4, 4, 64, "pre"),
+}
+
+
+def main() -> None:
+    options = parse()
+    keep_freed_memory()
+    console = Console()
+    device = torch.device(options.device)
+    for method in tuple(options.methods):
+        if reason := unavailable(method, device):
+            console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
+            options.methods.remove(method)
+    name = options.name or f"training-{device.type}"
+    measurement = Measurement(name, "Training steps", device=options.device, seeds=[SEED])
+    rows: list[dict[str, Any]] = []
+    for threads in options.threads:
+        with thread_count(threads):
+            for shape in options.shapes:
+                rows += measured(shape, threads, options, console)
+                path = measurement.save(rows)  # after each: a device may be taken away
+    console.print(f"written to {path}", soft_wrap=True)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=SHAPES)
+    parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
+    parser.add_argument("--batch", type=int, help="the batch size, in place of the shape's")
+    parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--name", help="the name in results/; unset, by device")
+    options = parser.parse_args()
+    most = torch.get_num_threads()
+    on_gpu = torch.device(options.device).type == "cuda"
+    options.threads = options.threads or ([most] if on_gpu else sorted({1, most}))
+    return options
+
+
+def unavailable(method: str, device: torch.device) -> str | None:
+    """Return why a method cannot be measured, or None."""
+    if precision_of(method) == "bfloat16" and not multiplies_bfloat16(device):
+        return "this device does not multiply bfloat16"
+    if method in OURS:
+        return None
+    return peers.unavailable(method, device, getattr(torch, precision_of(method)))
+
+
+def precision_of(method: str) -> str:
+    """Return the precision of a method's products."""
+    return "bfloat16" if method.endswith(BFLOAT16) or method == peers.FLA else "float32"
+
+
+def measured(
+    name: str,
+    threads: int,
+    options: argparse.Namespace,
+    console: Console,
+) -> list[dict[str, Any]]:
+    """Measure every method at one shape and number of threads; print and return the rows."""
+    shape = SHAPES[name]._replace(**({"batch": options.batch} if options.batch else {}))
+    steps = {method: step_of(method, shape, options.device) for method in options.methods}
+    seconds: dict[str, list[float]] = {method: [] for method in steps}
+    peaks = {precision_of(method): 0.0 for method in steps}
+    for round_ in range(options.rounds + 1):
+        for precision, most in peaks.items():
+            device = torch.device(options.device)
+            peaks[precision] = max(most, peak_flops(device, PRECISIONS[precision]))
+        for method, step in steps.items():
+            start = now(options.device)
+            step()
+            if round_:  # the first compiles, and allocates
+                seconds[method].append(now(options.device) - start)
+    medians = {method: median(times) for method, times in seconds.items()}
+    operations = {method: flops(step) for method, step in steps.items()}
+    beside = [peer for peer in (peers.FAST_TRANSFORMERS, peers.FLA, SOFTMAX) if peer in medians]
+    table = Table(title=f"{name}: {shape.batch} x {shape.length}, threads: {threads}")
+    for column in ("method", "ms a step", "tokens/s", *(f"x {peer}" for peer in beside), "of peak"):
+        table.add_column(column, justify="left" if column == "method" else "right")
+    rows = []
+    for method, time in medians.items():
+        row = {
+            "shape": name,
+            "batch": shape.batch,
+            "length": shape.length,
+            "threads": threads,
+            "method": method,
+            "ms_per_step": round(1000 * time, 1),
+            "tokens_per_second": round(shape.batch * shape.length / time),
+            **{
+                f"times_{peer.replace('-', '_')}": round(medians[peer] / time, 2) for peer in beside
+            },
+            "share_of_peak": round(operations[method] / time / peaks[precision_of(method)], 3),
+        }
+        rows.append(row)
+        ratios = (f"{medians[peer] / time:.2f}" for peer in beside)
+        table.add_row(
+            method, f"{1000 * time:.1f}", f"{row['tokens_per_second']:,}", *ratios,
+            f"{row['share_of_peak']:.0%}",
+        )  # fmt: skip
+    console.print(table)
+    return rows
+
+
+def step_of(method: str, shape: Shape, device: str) -> Callable[[], None]:
+    """Return a function that makes a training step of a method."""
+    torch.manual_seed(SEED)
+    model = model_of(method, shape).to(device).train()
+    optimizer = torch.optim.RAdam(
+        model.parameters(), lr=1e-4, weight_decay=0.01, decoupled_weight_decay=True
+    )
+    if method in OURS:
+        together(optimizer)
+    distribution = LogisticMixture(shape.num_values)
+    values = torch.randint(shape.num_values, (shape.batch, shape.length), device=device)
+    low = precision_of(method) == "bfloat16"
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low):
+            parameters = model(model.with_start(values)[:, :-1])
+            loss = -distribution.log_prob(parameters, values).mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return step
+
+
+def model_of(method: str, shape: Shape) -> AutoregressiveTransformer:
+    """Return the model of a method: a peer's layers, between our embedding and our head."""
+    stack = Transformer(
+        ATTENTIONS[method.removesuffix(BFLOAT16)],
+        shape.length,
+        num_layers=shape.layers,
+        num_heads=shape.heads,
+        model_dim=shape.model_dim,
+        norm=shape.norm,
+    )
+    model = AutoregressiveTransformer(
+        stack,
+        num_values=shape.num_values,
+        num_parameters=LogisticMixture(shape.num_values).num_parameters,
+    )
+    if method == peers.FAST_TRANSFORMERS:
+        model.stack = peers.FastTransformersStack(stack)
+    return model
+
+
+def flops(step: Callable[[], None]) -> int:
+    """Return the operations of a step's matrix products."""
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return counter.get_total_flops()
+
+
+if __name__ == "__main__":
+    main()
