@@ -168,8 +168,8 @@ parity)
   export CUBLAS_WORKSPACE_CONFIG=:4096:8 # what torch wants for the same bits in each run
   limited "$python" -m pytest "${pytest[@]}" -m gpu tests/{attention,kernels,models,sampling,training} "$@"
   # These are for any device, and take the GPU where there is one.
-  [[ $dry ]] || limited "$python" -m pytest "${pytest[@]}" tests/kernels/test_triton.py \
-    tests/sampling/test_captured.py "$@"
+  [[ $dry ]] || limited "$python" -m pytest "${pytest[@]}" \
+    tests/{kernels/test_triton,kernels/test_dropout,sampling/test_captured}.py "$@"
   ;;
 sweep)
   install

@@ -6,8 +6,9 @@
 
 A step is the model of the paper (embedding, positions, layers, mixture of logistics) with dropout
 0.1: forward, loss, backward, clipped gradients, RAdam. All methods run in this process, in turn,
-several times over; medians are kept. Peers have our embedding and head around layers of their own,
-torch's RAdam as it is by default, and, since all are in one process, its memory as we set it.
+several times over; medians are kept, and those of the ratios within a round. Peers have our
+embedding and head around layers of their own, torch's RAdam as it is by default, and, since all are
+in one process, its memory as we set it.
 
     linear, softmax                   this project, in float32
     linear bfloat16, softmax bfloat16 the same with autocast, where the device multiplies it
@@ -137,26 +138,21 @@ def measured(
 ) -> list[dict[str, Any]]:
     """Measure every method at one shape and number of threads; print and return the rows."""
     shape = SHAPES[name]._replace(**({"batch": options.batch} if options.batch else {}))
-    steps = {method: step_of(method, shape, options.device) for method in options.methods}
+    device = torch.device(options.device)
+    steps = {method: step_of(method, shape, device) for method in options.methods}
     seconds: dict[str, list[float]] = {method: [] for method in steps}
     peaks = {precision_of(method): 0.0 for method in steps}
     for round_ in range(options.rounds + 1):
         for precision, most in peaks.items():
-            device = torch.device(options.device)
             peaks[precision] = max(most, peak_flops(device, PRECISIONS[precision]))
         for method, step in steps.items():
             start = now(options.device)
             step()
             if round_:  # the first compiles, and allocates
                 seconds[method].append(now(options.device) - start)
-    medians = {method: median(times) for method, times in seconds.items()}
-    operations = {method: flops(step) for method, step in steps.items()}
-    beside = [peer for peer in (peers.FAST_TRANSFORMERS, peers.FLA, SOFTMAX) if peer in medians]
-    table = Table(title=f"{name}: {shape.batch} x {shape.length}, threads: {threads}")
-    for column in ("method", "ms a step", "tokens/s", *(f"x {peer}" for peer in beside), "of peak"):
-        table.add_column(column, justify="left" if column == "method" else "right")
     rows = []
-    for method, time in medians.items():
+    for method, step in steps.items():
+        time = median(seconds[method])
         row = {
             "shape": name,
             "batch": shape.batch,
@@ -165,22 +161,24 @@ def measured(
             "method": method,
             "ms_per_step": round(1000 * time, 1),
             "tokens_per_second": round(shape.batch * shape.length / time),
-            **{
-                f"times_{peer.replace('-', '_')}": round(medians[peer] / time, 2) for peer in beside
-            },
-            "share_of_peak": round(operations[method] / time / peaks[precision_of(method)], 3),
         }
+        for peer in (peers.FAST_TRANSFORMERS, peers.FLA, SOFTMAX):
+            if peer in seconds:
+                pairs = zip(seconds[peer], seconds[method], strict=True)
+                ratio = median(theirs / ours for theirs, ours in pairs)
+                row[f"times_{peer.replace('-', '_')}"] = round(ratio, 2)
+        row["share_of_peak"] = round(flops(step) / time / peaks[precision_of(method)], 3)
         rows.append(row)
-        ratios = (f"{medians[peer] / time:.2f}" for peer in beside)
-        table.add_row(
-            method, f"{1000 * time:.1f}", f"{row['tokens_per_second']:,}", *ratios,
-            f"{row['share_of_peak']:.0%}",
-        )  # fmt: skip
+    table = Table(
+        *list(rows[0])[4:], title=f"{name}: {shape.batch} x {shape.length}, threads: {threads}"
+    )
+    for row in rows:
+        table.add_row(*(str(value) for value in list(row.values())[4:]))
     console.print(table)
     return rows
 
 
-def step_of(method: str, shape: Shape, device: str) -> Callable[[], None]:
+def step_of(method: str, shape: Shape, device: torch.device) -> Callable[[], None]:
     """Return a function that makes a training step of a method."""
     torch.manual_seed(SEED)
     model = model_of(method, shape).to(device).train()
@@ -195,7 +193,7 @@ def step_of(method: str, shape: Shape, device: str) -> Callable[[], None]:
 
     def step() -> None:
         optimizer.zero_grad()
-        with torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=low):
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=low):
             parameters = model(model.with_start(values)[:, :-1])
             loss = -distribution.log_prob(parameters, values).mean()
         loss.backward()

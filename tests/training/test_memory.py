@@ -21,7 +21,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="it is for glibc's allocator")
-@pytest.mark.parametrize("variables", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}])
+@pytest.mark.parametrize("variables", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}], ids=str)
 def test_what_a_step_frees_is_there_for_the_next_one(variables, monkeypatch):
     """Unless the user has set the allocator's variables."""
     monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")  # else pages of 2 MiB

@@ -5,6 +5,7 @@ import os
 import sys
 
 TRIM_THRESHOLD, MMAP_MAX = -1, -4  # of glibc's mallopt(3)
+VARIABLES = ("MALLOC_", "GLIBC_TUNABLES")
 NEVER = -1
 
 
@@ -15,7 +16,7 @@ def keep_freed_memory() -> None:
     fills them with zeros. Does nothing where the C library is another, or where the user has set
     variables of glibc's.
     """
-    if sys.platform != "linux" or any(name.startswith("MALLOC_") for name in os.environ):
+    if sys.platform != "linux" or any(name.startswith(VARIABLES) for name in os.environ):
         return
     library = ctypes.CDLL(None)
     if hasattr(library, "mallopt"):
