@@ -172,6 +172,7 @@ def measured(
     table = Table(
         *list(rows[0])[4:], title=f"{name}: {shape.batch} x {shape.length}, threads: {threads}"
     )
+    table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*(str(value) for value in list(row.values())[4:]))
     console.print(table)
