@@ -1,6 +1,6 @@
 """Whatever is typed, or lies in a file: success, or one line of ours. Seeds are fixed.
 
-pytest -m fuzz tests/faults      the same for minutes
+pytest -m fuzz tests/fuzzing      the same for minutes
 """
 
 import io

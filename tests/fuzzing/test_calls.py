@@ -1,6 +1,6 @@
 """Whatever the library's functions are given: what they promise, or one line. Seeds are fixed.
 
-pytest -m fuzz tests/faults      the same for minutes
+pytest -m fuzz tests/fuzzing      the same for minutes
 """
 
 import functools
@@ -19,7 +19,7 @@ import linear_transformers as lt
 from linear_transformers.attention.base import BidirectionalAttention
 from linear_transformers.testing import random_qkv
 from tests.attention.choices import HEADS, WIDTH, build, choices
-from tests.faults.test_fuzzing import LONG, SHORT, one_line
+from tests.fuzzing.test_fuzzing import LONG, SHORT, one_line
 from tests.programs import QUICK, run
 from tests.tasks.test_speech_runs import SMALL, TINY
 
