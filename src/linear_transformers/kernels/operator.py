@@ -184,6 +184,7 @@ def registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]
 
 
 def qualified(name: str) -> str:
+    """Return an operator's name with its namespace."""
     return f"linear_transformers::{name}"
 
 

@@ -78,6 +78,7 @@ def _triton(*inputs: Any, **options: Any) -> tuple[Tensor, LinearState]:
 
 @cache
 def has_triton() -> bool:
+    """Return whether Triton is installed."""
     return find_spec("triton") is not None
 
 

@@ -53,7 +53,7 @@ class Training(LightningModule):
         super().__init__()
         self.task = task
         self.model = task.model
-        self.make_optimizer = optimizer
+        self.make_optimizer: OptimizerFactory = lambda given: together(optimizer(given))
         self.make_scheduler = scheduler
         self.config = config
         self.resume_optimizer = resume_optimizer
@@ -147,7 +147,7 @@ class Training(LightningModule):
         )
 
     def configure_optimizers(self) -> Any:
-        optimizer = together(self.make_optimizer(self.model.parameters()))
+        optimizer = self.make_optimizer(self.model.parameters())
         schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
         if schedule is None:
             return optimizer
@@ -177,7 +177,7 @@ class Training(LightningModule):
         if not self._resumed_anew:
             return
         (optimizer,) = self.trainer.optimizers
-        ours = together(self.make_optimizer(self.model.parameters()))
+        ours = self.make_optimizer(self.model.parameters())
         for group, wanted in zip(optimizer.param_groups, ours.param_groups, strict=True):
             given = {name: value for name, value in wanted.items() if name != "params"}
             group.update(given | {"initial_lr": wanted["lr"]})
