@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -226,7 +227,7 @@ def _packages(words: Sequence[str]) -> list[str]:
     """Return the packages that words such as `allow=[PACKAGE]` allow.
 
     Raises:
-        ValueError: One of them is no list of packages.
+        ValueError: One of them is no list of packages, or names one that is not there.
     """
     packages = []
     for word in words:
@@ -235,6 +236,12 @@ def _packages(words: Sequence[str]) -> list[str]:
         packages += [name.strip() for name in names]
         if not all(re.fullmatch(r"[^\W\d]\w*(\.\w+)*", name) for name in packages):
             raise ValueError(f"{word} names no packages. Write allow=[PACKAGE].")
+        for package in (name.partition(".")[0] for name in packages):
+            if find_spec(package) is None:
+                raise ValueError(
+                    f"{word}: no package {package} is installed here. Call the program by "
+                    "uv run --with-editable DIR, or set PYTHONPATH=DIR."
+                )
     return packages
 
 

@@ -80,6 +80,11 @@ class SpeechEncoder(nn.Module):
                 "normalization=utterance needs whole utterances; a causal encoder does not "
                 "wait for them. Use normalization=corpus."
             )
+        if mel_mask_bands > num_mels:
+            raise ValueError(
+                f"mel_mask_bands={mel_mask_bands} was asked for; there are num_mels={num_mels} "
+                "bands to mask. Use fewer."
+            )
         self.subsampling = subsampling
         self.register_buffer("longest", torch.tensor(EXAMPLE_FRAMES))
         self.normalization = Normalization(normalization, num_mels)
