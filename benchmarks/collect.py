@@ -66,9 +66,10 @@ def figures(run: Path) -> dict[str, Any]:
     if not config:
         raise SystemExit(f"error: {run} has no config.yaml. Name the folder of a run or multirun.")
     model = config["model"]
+    mixer = model.get("mixer", model)  # a BiLSTM has none, and earlier runs had none
     sizes = {"layers": "num_layers", "heads": "num_heads", "model_dim": "model_dim"}
     return {
-        "attention": model.get("attention", model)["_target_"].rsplit(".", 1)[1],
+        "attention": mixer.get("attention", mixer)["_target_"].rsplit(".", 1)[1],
         **{name: model[key] for name, key in sizes.items() if key in model},
         **summary(run / "metrics.jsonl"),
         **{

@@ -120,7 +120,7 @@ train() {
 }
 
 compiled=(compile=true)
-fast=(trainer=gpu "~callbacks.samples" model.attention.kernel=triton)
+fast=(trainer=gpu "~callbacks.samples" model.mixer.attention.kernel=triton)
 # Batches that divide training, validation and test sets: of one size, compiled once.
 mnist=(data=mnist data.root="$data" data.batch_size=100 optimizer.lr=3.2e-4)
 cifar10=(data=cifar10 data.root="$data" data.batch_size=40 optimizer.lr=4e-4)

@@ -91,15 +91,15 @@ class FastTransformersStepper(Stepper):
             projections = (
                 getattr(layer.attention, f"{x}_projection") for x in ("query", "key", "value")
             )
-            weights = block.project_in.weight.chunk(3)
+            weights = block.mixer.project_in.weight.chunk(3)
             for projection, weight, bias in zip(
-                projections, weights, block.project_in.bias.chunk(3), strict=True
+                projections, weights, block.mixer.project_in.bias.chunk(3), strict=True
             ):
                 projection.load_state_dict({"weight": weight, "bias": bias})
             for theirs, ours in (
-                (layer.attention.out_projection, block.project_out),
+                (layer.attention.out_projection, block.mixer.project_out),
                 (layer.linear1, block.feedforward[0]), (layer.linear2, block.feedforward[3]),
-                (layer.norm1, block.attention_norm), (layer.norm2, block.feedforward_norm),
+                (layer.norm1, block.mixer_norm), (layer.norm2, block.feedforward_norm),
             ):  # fmt: skip
                 theirs.load_state_dict(ours.state_dict())
         encoder.norm.load_state_dict(stack.norm.state_dict())

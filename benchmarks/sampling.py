@@ -39,6 +39,7 @@ from benchmarks.record import Measurement
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling import (
@@ -265,7 +266,7 @@ def build(length: int, options: argparse.Namespace) -> list[AutoregressiveTransf
     for attention in (partial(LinearAttention, feature_map=Elu), SoftmaxAttention):
         torch.manual_seed(SEED)
         stack = Transformer(
-            attention,
+            partial(MultiHeadAttention, attention=attention),
             max_length=length,
             num_layers=options.layers,
             num_heads=options.heads,

@@ -33,19 +33,22 @@ from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown
 
 SEED = 0
+OPTION = "model.mixer.attention"
+PACKAGE = "linear_transformers.attention"
 # The models of the figure, as overrides of the command line.
 MODELS = {
     "linear": ["model=linear"],
     "softmax": ["model=softmax"],
-    "lsh-4": ["model=lsh4", "model.attention.num_buckets=64"],
-    "lsh-8": ["model=lsh4", "model.attention.num_buckets=64", "model.attention.num_rounds=8"],
-    "reformer-4": ["model=reformer4", "model.attention.num_buckets=64"],
+    "lsh-4": ["model=lsh4", f"{OPTION}.num_buckets=64"],
+    "lsh-8": ["model=lsh4", f"{OPTION}.num_buckets=64", f"{OPTION}.num_rounds=8"],
+    "reformer-4": ["model=reformer4", f"{OPTION}.num_buckets=64"],
     "sparse": ["model=sparse"],  # its stride is set to the root of N
     "additive": ["model=additive"],
-    "retention": ["model=retention"],
-    "gated": ["model=gated"],
-    "delta": ["model=delta"],
-    "gated-delta": ["model=gated_delta"],
+    # Their operators, with gates of keys: the figure is of attention, without projections.
+    "retention": ["model=softmax", f"{OPTION}._target_={PACKAGE}.RetentionAttention"],
+    "gated": ["model=softmax", f"{OPTION}._target_={PACKAGE}.GatedLinearAttention"],
+    "delta": ["model=softmax", f"{OPTION}._target_={PACKAGE}.DeltaAttention"],
+    "gated-delta": ["model=softmax", f"{OPTION}._target_={PACKAGE}.GatedDeltaAttention"],
 }
 FITTED_FROM = 2**12  # below that, constant costs still count
 
@@ -139,9 +142,9 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
 def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Module:
     overrides = list(MODELS[model])
     if model == "sparse":
-        overrides.append(f"model.attention.stride={max(8, round(math.sqrt(length)))}")
+        overrides.append(f"{OPTION}.stride={max(8, round(math.sqrt(length)))}")
     config = composed(Configurations((PROJECT / "conf",), "train"), *overrides)
-    choice = checked_choice(config["model"]["attention"], "model.attention", CausalAttention)
+    choice = checked_choice(config["model"]["mixer"]["attention"], OPTION, CausalAttention)
     return choice(options.heads, options.head_dim)
 
 

@@ -41,6 +41,7 @@ from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.callbacks.performance import peak_flops
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.ops.precision import multiplies_bfloat16
 from linear_transformers.training.memory import keep_freed_memory
@@ -207,7 +208,7 @@ def step_of(method: str, shape: Shape, device: torch.device) -> Callable[[], Non
 def model_of(method: str, shape: Shape) -> AutoregressiveTransformer:
     """Return the model of a method: a peer's layers, between our embedding and our head."""
     stack = Transformer(
-        ATTENTIONS[method.removesuffix(BFLOAT16)],
+        partial(MultiHeadAttention, attention=ATTENTIONS[method.removesuffix(BFLOAT16)]),
         shape.length,
         num_layers=shape.layers,
         num_heads=shape.heads,

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ if not torch.cuda.is_available():  # before Triton is imported
 import pytest
 
 from linear_transformers.attention import AttentionFactory
+from linear_transformers.config import choices
 from linear_transformers.config.choices import checked
 from linear_transformers.config.composition import composed as compose
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs import trainer
 from linear_transformers.jobs.options import TrainJob
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 
 PROJECT = Path(__file__).parent.parent
@@ -60,12 +63,23 @@ TRANSFORMERS = transformers()
 
 
 def autoregressive(
-    attention: AttentionFactory, *, num_values: int, num_parameters: int, **stack: Any
+    attention: AttentionFactory,
+    *,
+    num_values: int,
+    num_parameters: int,
+    parts: dict[str, Any] | None = None,
+    **stack: Any,
 ) -> AutoregressiveTransformer:
-    """A whole model around an attention."""
-    return AutoregressiveTransformer(
-        Transformer(attention, **stack), num_values=num_values, num_parameters=num_parameters
-    )
+    """A whole model around an attention, with further parts of its mixers."""
+    mixer = partial(MultiHeadAttention, attention=attention, **(parts or {}))
+    whole = Transformer(mixer, **stack)
+    return AutoregressiveTransformer(whole, num_values=num_values, num_parameters=num_parameters)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a process of its own: what an earlier test allowed is forgotten."""
+    monkeypatch.setattr(choices, "_allowed", [])
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,11 +23,6 @@ sys.path.append(str(OUTSIDE))  # as PYTHONPATH does; here, since promises are co
 from mine.mechanisms import AftSimple, Softplus  # noqa: E402
 
 
-@pytest.fixture(autouse=True)
-def _as_in_a_new_process(monkeypatch):
-    monkeypatch.setattr(choices, "_allowed", [])
-
-
 def forget() -> None:
     """Allow nothing, as in a process of its own."""
     choices._allowed.clear()
@@ -123,10 +118,11 @@ def test_an_optimizer_a_schedule_and_a_callback_can_be_of_ones_own(tmp_path):
 
 
 def test_a_class_can_be_named_on_the_command_line(tmp_path):
-    phi = "model.attention.feature_map._target_=mine.mechanisms.Softplus"
-    train(tmp_path, *QUICK, phi, "model.attention.feature_map.beta=2", "run_id=a", "test=false")
+    phi = "model.mixer.attention.feature_map"
+    chosen = (f"{phi}._target_=mine.mechanisms.Softplus", f"{phi}.beta=2")
+    train(tmp_path, *QUICK, *chosen, "run_id=a", "test=false")
     choices.allow("mine")
-    layer = load(tmp_path / "a/checkpoints/last.ckpt").task.model.stack.attention
+    layer = load(tmp_path / "a/checkpoints/last.ckpt").task.model.stack.mixer.attention
     assert isinstance(layer.feature_map, Softplus)
     assert layer.feature_map.beta == 2
 

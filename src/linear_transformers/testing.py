@@ -1,7 +1,8 @@
-"""The promises that every attention keeps, as checks that anybody can run on their own.
+"""The promises that every attention and every mixer keeps, as checks that anybody can run.
 
-    from linear_transformers.testing import check_attention
+    from linear_transformers.testing import check_attention, check_mixer
     check_attention(MyAttention)
+    check_mixer(MyMixer)
 
 or, with pytest, one test a promise:
 
@@ -9,20 +10,26 @@ or, with pytest, one test a promise:
     def test_my_attention(promise):
         promise(MyAttention)
 
-A promise is a function of an attention's factory, which is called with `num_heads` and `head_dim`.
-It raises an AssertionError where the promise is broken. All of them are exact: they compare in
-float64, or state how many units in the last place may be lost.
+A promise is a function of a layer's factory, which is called with `num_heads` and `head_dim`;
+`of_heads` makes such a factory of a mixer's. It raises an AssertionError where the promise is
+broken. All of them are exact: they compare in float64, or state how many units in the last place
+may be lost.
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from linear_transformers.attention import AttentionFactory, CausalAttention, KeyValueCache
+from linear_transformers.mixers import Mixer, MixerFactory
 
-Promise = Callable[[AttentionFactory], None]
+Layer = CausalAttention[Any] | Mixer[Any]
+LayerFactory = Callable[[int, int], Layer]
+Promise = Callable[[LayerFactory], None]
+Inputs = tuple[Tensor, ...]  # queries, keys and values of an attention; a mixer's x
 
 HEADS, WIDTH = 3, 8
 LENGTHS = (1, 2, 63, 64, 65)
@@ -30,16 +37,16 @@ FULL_LENGTH = 3072  # of an image of CIFAR-10
 LONG, SHORT = 784, 65  # steps in half precision
 
 
-def promises_of(make: AttentionFactory) -> list[Promise]:
-    """Return the promises that an attention has to keep: those of all, and those it declares.
+def promises_of(make: LayerFactory) -> list[Promise]:
+    """Return the promises that a layer has to keep: those of all, and those it declares.
 
     Args:
-        make: The factory of the attention.
+        make: The factory of the layer.
     """
-    attention = make(HEADS, WIDTH)
-    found = list(OF_ALL)
+    layer = make(HEADS, WIDTH)
+    found = [*OF_ALL, *(() if isinstance(layer, Mixer) else OF_ATTENTIONS)]
     for name, promises in DECLARED.items():
-        found += promises if getattr(attention, name) else ()
+        found += promises if getattr(layer, name, False) else ()
     return found
 
 
@@ -57,6 +64,26 @@ def check_attention(make: AttentionFactory) -> None:
         promise(make)
 
 
+def check_mixer(make: MixerFactory) -> None:
+    """Check that a mixer keeps its promises.
+
+    Args:
+        make: The factory of the mixer, which is called with `model_dim` and `num_heads`.
+
+    Raises:
+        AssertionError: It breaks one.
+    """
+    factory = of_heads(make)
+    for promise in promises_of(factory):
+        torch.manual_seed(0)
+        promise(factory)
+
+
+def of_heads(make: MixerFactory) -> LayerFactory:
+    """Return a mixer's factory that is called as an attention's: with heads and their width."""
+    return lambda heads, width: make(heads * width, heads)
+
+
 def name_of(promise: Promise) -> str:
     """Return a promise in words."""
     return promise.__name__.replace("_", " ")
@@ -71,141 +98,152 @@ def random_qkv(
     return q, k, v
 
 
-def stepped(attention: CausalAttention[Any], qkv: Iterable[Tensor], state: Any) -> Tensor:
+def random_inputs(layer: Layer, t: int, *, b: int = 2) -> Inputs:
+    """Return random inputs of a layer of `HEADS` heads, `WIDTH` wide, in float64."""
+    q, k, v = random_qkv(t, b=b)
+    return (q.flatten(2),) if isinstance(layer, Mixer) else (q, k, v)
+
+
+def stepped(layer: Any, inputs: Iterable[Tensor], state: Any) -> Tensor:
     """Return the outputs of `step` at each position, from a state on."""
     outputs = []
-    for q_i, k_i, v_i in zip(*(x.unbind(1) for x in qkv), strict=True):
-        output, state = attention.step(q_i, k_i, v_i, state)
+    for inputs_i in zip(*(x.unbind(1) for x in inputs), strict=True):
+        output, state = layer.step(*inputs_i, state)
         outputs.append(output)
     return torch.stack(outputs, dim=1)
 
 
-def as_revealed(attention: CausalAttention[Any], q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def as_revealed(layer: Layer, *inputs: Tensor) -> Tensor:
     """Return every output as `forward` gives it when its position is the last one there is.
 
     Where the future is invisible that is `forward` itself.
     """
-    if attention.exactly_causal:
-        return attention(q, k, v)
-    ends = range(1, q.shape[1] + 1)
-    return torch.stack([attention(*(x[:, :i] for x in (q, k, v)))[:, -1] for i in ends], dim=1)
+    if layer.exactly_causal:
+        return layer(*inputs)
+    ends = range(1, inputs[0].shape[1] + 1)
+    return torch.stack([layer(*(x[:, :i] for x in inputs))[:, -1] for i in ends], dim=1)
 
 
 def tensors(state: Any) -> list[Tensor]:
     """Return every tensor a state reads from, as it reads it."""
     if isinstance(state, KeyValueCache):  # it shows its part of a shared buffer
         return [state.keys, state.values]
-    parts = (state,) if isinstance(state, Tensor) else state
-    return [x for x in parts if isinstance(x, Tensor)]
+    if isinstance(state, Tensor):
+        return [state]
+    return [x for part in state for x in tensors(part)] if isinstance(state, tuple) else []
 
 
-def stepping_gives_what_forward_gives(make: AttentionFactory) -> None:
-    attention = _exact(make)
+def stepping_gives_what_forward_gives(make: LayerFactory) -> None:
+    layer = _exact(make)
     for t in LENGTHS:
-        q, k, v = random_qkv(t)
+        inputs = random_inputs(layer, t)
         with torch.no_grad():
-            outputs = stepped(attention, (q, k, v), _empty(attention))
-            torch.testing.assert_close(outputs, as_revealed(attention, q, k, v))
+            outputs = stepped(layer, inputs, _empty(layer))
+            torch.testing.assert_close(outputs, as_revealed(layer, *inputs))
 
 
-def steps_after_a_prefill_give_what_forward_gives(make: AttentionFactory) -> None:
-    attention = _exact(make)
+def steps_after_a_prefill_give_what_forward_gives(make: LayerFactory) -> None:
+    layer = _exact(make)
     for known in (1, 17, 64):
-        q, k, v = random_qkv(65)
-        first, state = attention.prefill(q[:, :known], k[:, :known], v[:, :known])
-        rest = stepped(attention, (x[:, known:] for x in (q, k, v)), state)
-        torch.testing.assert_close(first, attention(q[:, :known], k[:, :known], v[:, :known]))
-        torch.testing.assert_close(rest, as_revealed(attention, q, k, v)[:, known:])
+        inputs = random_inputs(layer, 65)
+        first, state = layer.prefill(*_between(inputs, 0, known))
+        rest = stepped(layer, _between(inputs, known), state)
+        torch.testing.assert_close(first, layer(*_between(inputs, 0, known)))
+        torch.testing.assert_close(rest, as_revealed(layer, *inputs)[:, known:])
 
 
-def a_prefill_continues_a_state(make: AttentionFactory) -> None:
-    attention = _exact(make)
-    q, k, v = random_qkv(65)
-    _, state = attention.prefill(q[:, :20], k[:, :20], v[:, :20])
-    second, state = attention.prefill(q[:, 20:50], k[:, 20:50], v[:, 20:50], state)
-    third, _ = attention.prefill(q[:, 50:], k[:, 50:], v[:, 50:], state)
-    torch.testing.assert_close(second, attention(*(x[:, :50] for x in (q, k, v)))[:, 20:])
-    torch.testing.assert_close(third, attention(q, k, v)[:, 50:])
+def a_prefill_continues_a_state(make: LayerFactory) -> None:
+    layer = _exact(make)
+    for first, second in ((20, 50), (1, 2)):  # a short convolution reaches back behind both
+        inputs = random_inputs(layer, 65)
+        _, state = layer.prefill(*_between(inputs, 0, first))
+        middle, state = layer.prefill(*_between(inputs, first, second), state)
+        last, _ = layer.prefill(*_between(inputs, second), state)
+        torch.testing.assert_close(middle, layer(*_between(inputs, 0, second))[:, first:])
+        torch.testing.assert_close(last, layer(*inputs)[:, second:])
 
 
-def selected_rows_go_on_as_they_would_have(make: AttentionFactory) -> None:
+def selected_rows_go_on_as_they_would_have(make: LayerFactory) -> None:
     """Twice the same row is a fork; the state that was selected from stays as it is."""
-    attention = _exact(make)
+    layer = _exact(make)
     for capacity in (0, 64):
-        q, k, v = random_qkv(40)
-        whole = as_revealed(attention, q, k, v)
-        start = _empty(attention, capacity=capacity)
-        _, state = attention.prefill(q[:, :21], k[:, :21], v[:, :21], start)
+        inputs = random_inputs(layer, 40)
+        whole = as_revealed(layer, *inputs)
+        start = _empty(layer, capacity=capacity)
+        _, state = layer.prefill(*_between(inputs, 0, 21), start)
         rows = torch.tensor([1, 0, 1])
-        rest = (x[:, 21:] for x in (q, k, v))
-        forks = (x[rows, 21:] for x in (q, k, v))
+        rest = _between(inputs, 21)
         with torch.no_grad():
-            forked = stepped(attention, forks, attention.select(state, rows))
+            forked = stepped(layer, (x[rows] for x in rest), layer.select(state, rows))
             torch.testing.assert_close(forked, whole[rows, 21:])
-            torch.testing.assert_close(stepped(attention, rest, state), whole[:, 21:])
+            torch.testing.assert_close(stepped(layer, rest, state), whole[:, 21:])
 
 
-def a_step_leaves_the_state_it_was_given_untouched(make: AttentionFactory) -> None:
+def a_step_leaves_the_state_it_was_given_untouched(make: LayerFactory) -> None:
     """Two continuations of one state, taken in turn, do not disturb each other."""
-    attention = _exact(make)
+    layer = _exact(make)
     for capacity, gradients in ((0, False), (0, True), (64, False), (64, True)):
-        q, k, v = random_qkv(40)
-        other_q, other_k, other_v = (x.flip(0) for x in (q, k, v))
+        inputs = random_inputs(layer, 40)
         with torch.set_grad_enabled(gradients):
-            start = _empty(attention, capacity=capacity)
-            _, shared = attention.prefill(q[:, :10], k[:, :10], v[:, :10], start)
+            start = _empty(layer, capacity=capacity)
+            _, shared = layer.prefill(*_between(inputs, 0, 10), start)
             kept = [x.clone() for x in tensors(shared)]
             left = right = shared
             outputs = []
             for i in range(10, 40):
-                out, left = attention.step(q[:, i], k[:, i], v[:, i], left)
-                _, right = attention.step(other_q[:, i], other_k[:, i], other_v[:, i], right)
+                out, left = layer.step(*(x[:, i] for x in inputs), left)
+                _, right = layer.step(*(x.flip(0)[:, i] for x in inputs), right)
                 outputs.append(out)
         torch.testing.assert_close(tensors(shared), kept, rtol=0, atol=0)
-        torch.testing.assert_close(
-            torch.stack(outputs, dim=1), as_revealed(attention, q, k, v)[:, 10:]
-        )
+        torch.testing.assert_close(torch.stack(outputs, dim=1), as_revealed(layer, *inputs)[:, 10:])
 
 
-def a_step_in_place_is_the_step(make: AttentionFactory) -> None:
-    attention = make(HEADS, WIDTH).eval()  # kernels may have no float64
-    q, k, v = (x.float() for x in random_qkv(5))
-    state, expected_state = (attention.init_state(2, dtype=q.dtype) for _ in range(2))
+def a_step_in_place_is_the_step(make: LayerFactory) -> None:
+    layer: Any = make(HEADS, WIDTH).eval()  # kernels may have no float64
+    mixes = isinstance(layer, Mixer)
+    in_place: Any = partial(layer.step, in_place=True) if mixes else layer.step_in_place
+    inputs = [x.float() for x in random_inputs(layer, 5)]
+    state, expected_state = (layer.init_state(2, dtype=torch.float32) for _ in range(2))
     for i in range(5):
-        output, state = attention.step_in_place(q[:, i], k[:, i], v[:, i], state)
-        expected, expected_state = attention.step(q[:, i], k[:, i], v[:, i], expected_state)
+        inputs_i = [x[:, i] for x in inputs]
+        output, state = in_place(*inputs_i, state)
+        expected, expected_state = layer.step(*inputs_i, expected_state)
         torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(tensors(state), tensors(expected_state), rtol=1e-4, atol=1e-5)
 
 
-def the_size_of_the_state_is_what_the_class_declares(make: AttentionFactory) -> None:
-    attention = _exact(make)
+def the_size_of_the_state_is_what_the_class_declares(make: LayerFactory) -> None:
+    layer = _exact(make)
 
     def size(t: int) -> int:
-        _, state = attention.prefill(*random_qkv(t))
-        return sum(x.numel() for x in tensors(state))
+        _, state = layer.prefill(*random_inputs(layer, t))
+        held = sum(x.nbytes for x in tensors(state))
+        assert held == 2 * layer.state_bytes(t, torch.float64)
+        return held
 
-    assert (size(200) == size(1)) == attention.constant_state
+    assert (size(200) == size(1)) == layer.constant_state
 
 
-def gradients_are_those_of_differences(make: AttentionFactory) -> None:
-    attention = _exact(make)
+def gradients_are_those_of_differences(make: LayerFactory) -> None:
+    layer = _exact(make)
     for t in (1, 5):
-        inputs = [x.requires_grad_() for x in random_qkv(t, b=1)]
-        assert torch.autograd.gradcheck(lambda *x: attention(*x), inputs)
+        inputs = [x.requires_grad_() for x in random_inputs(layer, t, b=1)]
+        assert torch.autograd.gradcheck(lambda *x: layer(*x), inputs)
 
 
-def gradients_flow_through_steps(make: AttentionFactory) -> None:
-    attention = _exact(make)
-    inputs = [x.requires_grad_() for x in random_qkv(7, b=1)]
-    weight = torch.randn(1, 7, HEADS, WIDTH, dtype=torch.float64)
-    steps = stepped(attention, inputs, _empty(attention, batch=1, capacity=7))
-    ours = gradients((steps * weight).sum(), inputs)
-    exact = gradients((as_revealed(attention, *inputs) * weight).sum(), inputs)
+def gradients_flow_through_steps(make: LayerFactory) -> None:
+    """Those of the inputs, and of the layer's own parameters."""
+    layer = _exact(make)
+    inputs = [x.requires_grad_() for x in random_inputs(layer, 7, b=1)]
+    wanted = [*inputs, *layer.parameters()]
+    steps = stepped(layer, inputs, _empty(layer, batch=1, capacity=7))
+    weight = torch.randn_like(steps)
+    ours = gradients((steps * weight).sum(), wanted)
+    exact = gradients((as_revealed(layer, *inputs) * weight).sum(), wanted)
     torch.testing.assert_close(ours, exact)
 
 
-def half_precision_stays_within_rounding_at_full_length(make: AttentionFactory) -> None:
+def half_precision_stays_within_rounding_at_full_length(make: LayerFactory) -> None:
     """Within 2 units in the last place of the largest output, at the length of CIFAR-10."""
     for dtype in (torch.bfloat16, torch.float16):
         half, exact = _rounded(make, 1, 32, dtype)
@@ -217,7 +255,7 @@ def half_precision_stays_within_rounding_at_full_length(make: AttentionFactory) 
         _assert_rounded(outputs, expected)
 
 
-def stepping_in_half_precision_stays_within_rounding(make: AttentionFactory) -> None:
+def stepping_in_half_precision_stays_within_rounding(make: LayerFactory) -> None:
     """The state must not forget: 784 steps from half inputs against the float64 definition."""
     for dtype in (torch.bfloat16, torch.float16):
         half, exact = _rounded(make, HEADS, WIDTH, dtype)
@@ -230,9 +268,9 @@ def stepping_in_half_precision_stays_within_rounding(make: AttentionFactory) -> 
         _assert_rounded(outputs, expected)
 
 
-def autocast_does_not_round(make: AttentionFactory) -> None:
+def autocast_does_not_round(make: LayerFactory) -> None:
     """Outputs under autocast are those without it, in the type of the inputs."""
-    attention = make(HEADS, WIDTH).eval()
+    attention: Any = make(HEADS, WIDTH).eval()
     q, k, v = (x.float() for x in random_qkv(33))
 
     def results() -> tuple[Tensor, Tensor, Tensor]:
@@ -245,16 +283,16 @@ def autocast_does_not_round(make: AttentionFactory) -> None:
         torch.testing.assert_close(results(), expected)
 
 
-def evaluation_is_deterministic_and_saved(make: AttentionFactory) -> None:
-    attention, again = _exact(make), _exact(make)
-    again.load_state_dict(attention.state_dict())
-    inputs = random_qkv(65)
-    expected = attention(*inputs)
-    torch.testing.assert_close(attention(*inputs), expected, rtol=0, atol=0)
+def evaluation_is_deterministic_and_saved(make: LayerFactory) -> None:
+    layer, again = _exact(make), _exact(make)
+    again.load_state_dict(layer.state_dict())
+    inputs = random_inputs(layer, 65)
+    expected = layer(*inputs)
+    torch.testing.assert_close(layer(*inputs), expected, rtol=0, atol=0)
     torch.testing.assert_close(again(*inputs), expected, rtol=0, atol=0)
 
 
-def unequal_lengths_and_empty_sequences_are_refused(make: AttentionFactory) -> None:
+def unequal_lengths_and_empty_sequences_are_refused(make: LayerFactory) -> None:
     attention = _exact(make)
     q, k, v = random_qkv(5)
     for call in (attention, attention.prefill):
@@ -267,31 +305,29 @@ def unequal_lengths_and_empty_sequences_are_refused(make: AttentionFactory) -> N
             assert f"{queries} queries and {keys} keys" in message, message
 
 
-def the_future_is_invisible(make: AttentionFactory) -> None:
-    attention = _exact(make)
+def the_future_is_invisible(make: LayerFactory) -> None:
+    layer = _exact(make)
     for j in (1, 30, 64):
-        inputs = random_qkv(65)
+        inputs = random_inputs(layer, 65)
         changed = [x.clone() for x in inputs]
         for x in changed:
             x[:, j:] += torch.randn_like(x[:, j:])
-        before, after = attention(*inputs), attention(*changed)
+        before, after = layer(*inputs), layer(*changed)
         torch.testing.assert_close(after[:, :j], before[:, :j], rtol=0, atol=1e-12)
         assert not torch.allclose(after[:, j:], before[:, j:])
 
 
-def a_padded_batch_gives_what_each_sequence_gives_alone(make: AttentionFactory) -> None:
-    attention = _exact(make)
-    long, short = random_qkv(65, b=1), random_qkv(37, b=1)
-    padding = torch.full((1, 28, HEADS, WIDTH), 7.0, dtype=torch.float64)
-    batch = [
-        torch.cat([a, torch.cat([b, padding], dim=1)]) for a, b in zip(long, short, strict=True)
-    ]
-    outputs = attention(*batch)
-    torch.testing.assert_close(outputs[:1], attention(*long))
-    torch.testing.assert_close(outputs[1:, :37], attention(*short))
+def a_padded_batch_gives_what_each_sequence_gives_alone(make: LayerFactory) -> None:
+    layer = _exact(make)
+    long, short = random_inputs(layer, 65, b=1), random_inputs(layer, 37, b=1)
+    pairs = zip(long, short, strict=True)
+    padded = [torch.cat([b, torch.full_like(a[:, 37:], 7.0)], dim=1) for a, b in pairs]
+    outputs = layer(*(torch.cat(pair) for pair in zip(long, padded, strict=True)))
+    torch.testing.assert_close(outputs[:1], layer(*long))
+    torch.testing.assert_close(outputs[1:, :37], layer(*short))
 
 
-def constant_values_come_back_unchanged(make: AttentionFactory) -> None:
+def constant_values_come_back_unchanged(make: LayerFactory) -> None:
     """Attention weights sum to one: the check that finds a missing denominator."""
     # 32 wide: of 8 relu features, a first query and key sometimes share none.
     attention = make(HEADS, 32).double().eval()
@@ -313,10 +349,13 @@ OF_ALL: tuple[Promise, ...] = (
     the_size_of_the_state_is_what_the_class_declares,
     gradients_are_those_of_differences,
     gradients_flow_through_steps,
+    evaluation_is_deterministic_and_saved,
+)
+# A mixer's projections round what these compare.
+OF_ATTENTIONS: tuple[Promise, ...] = (
     half_precision_stays_within_rounding_at_full_length,
     stepping_in_half_precision_stays_within_rounding,
     autocast_does_not_round,
-    evaluation_is_deterministic_and_saved,
     unequal_lengths_and_empty_sequences_are_refused,
 )
 # What a class declares to keep: see `CausalAttention`.
@@ -329,22 +368,25 @@ DECLARED: dict[str, tuple[Promise, ...]] = {
 }
 
 
+def _between(inputs: Inputs, start: int, end: int | None = None) -> Inputs:
+    """Return the positions from `start` to before `end`."""
+    return tuple(x[:, start:end] for x in inputs)
+
+
 def gradients(loss: Tensor, inputs: list[Tensor]) -> tuple[Tensor, ...]:
     """Return gradients: zeros where an input is not read, as keys are where they are shared."""
     return torch.autograd.grad(loss, inputs, allow_unused=True, materialize_grads=True)
 
 
-def _exact(make: AttentionFactory) -> CausalAttention[Any]:
+def _exact(make: LayerFactory) -> Any:
     return make(HEADS, WIDTH).double().eval()
 
 
-def _empty(attention: CausalAttention[Any], batch: int = 2, capacity: int = 0) -> Any:
-    return attention.init_state(batch, device="cpu", dtype=torch.float64, capacity=capacity)
+def _empty(layer: Layer, batch: int = 2, capacity: int = 0) -> Any:
+    return layer.init_state(batch, device="cpu", dtype=torch.float64, capacity=capacity)
 
 
-def _rounded(
-    make: AttentionFactory, heads: int, width: int, dtype: torch.dtype
-) -> tuple[CausalAttention[Any], CausalAttention[Any]]:
+def _rounded(make: LayerFactory, heads: int, width: int, dtype: torch.dtype) -> tuple[Any, Any]:
     """Return an attention in half precision, and in float64 with the weights of that."""
     torch.manual_seed(0)  # random directions can be bad ones
     half, exact = make(heads, width).to(dtype).eval(), make(heads, width).double().eval()

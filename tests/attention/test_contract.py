@@ -31,7 +31,8 @@ def attention(request) -> CausalAttention:
 )
 def test_promises_are_kept(choice, promise):
     if name_of(promise).startswith("constant values") and choice[0] == "model=linear":
-        choice += ("model.attention.eps=1e-15",)  # weights of Fourier features may nearly cancel
+        # Weights of Fourier features may nearly cancel.
+        choice += ("model.mixer.attention.eps=1e-15",)
     promise(factory(choice))
 
 
@@ -72,10 +73,10 @@ def from_a_memory(attention, *qkv):
 def test_the_scale_multiplies_the_dot_product(form):
     """For softmax exactly; for elu through phi(sqrt(s) q) . phi(sqrt(s) k)."""
     q, k, v = random_qkv(20)
-    softmax = build(("model=softmax", "model.attention.scale=0.7"))
+    softmax = build(("model=softmax", "model.mixer.attention.scale=0.7"))
     default = build(("model=softmax",))
     torch.testing.assert_close(form(softmax, q, k, v), form(default, q * 0.7 * WIDTH**0.5, k, v))
-    linear = build(("model=linear", "model.attention.scale=0.25"))
+    linear = build(("model=linear", "model.mixer.attention.scale=0.25"))
     plain = build(("model=linear",))
     torch.testing.assert_close(form(linear, q, k, v), form(plain, q / 2, k / 2, v))
 
@@ -83,4 +84,4 @@ def test_the_scale_multiplies_the_dot_product(form):
 @pytest.mark.parametrize("model", ["linear", "softmax"])
 def test_a_scale_that_is_not_positive_is_refused(model, raises_one_line):
     with raises_one_line("scale=-1", "above 0"):
-        build((f"model={model}", "model.attention.scale=-1"))
+        build((f"model={model}", "model.mixer.attention.scale=-1"))

@@ -4,7 +4,7 @@ import torch
 
 from linear_transformers.attention import CausalAttention
 from linear_transformers.testing import random_qkv, tensors
-from tests.attention.choices import build, choices
+from tests.attention.choices import KEY_GATED, build, choices
 
 
 def changed_before(attention: CausalAttention, j: int, t: int = 128) -> float:
@@ -19,9 +19,10 @@ def changed_before(attention: CausalAttention, j: int, t: int = 128) -> float:
 
 def test_reformer_sees_the_future_and_the_honest_form_does_not():
     """As it was published, LSH attention is no autoregressive model, whatever its mask."""
-    small = "model.attention.num_buckets=2"
-    assert changed_before(build(("model=reformer4", small, "model.attention.chunk=8")), 60) > 0.5
-    assert changed_before(build(("model=lsh4", small, "model.attention.window=8")), 60) == 0
+    option = "model.mixer.attention"
+    small = f"{option}.num_buckets=2"
+    assert changed_before(build(("model=reformer4", small, f"{option}.chunk=8")), 60) > 0.5
+    assert changed_before(build(("model=lsh4", small, f"{option}.window=8")), 60) == 0
 
 
 def test_only_reformer_declares_that_it_is_not_causal():
@@ -30,15 +31,13 @@ def test_only_reformer_declares_that_it_is_not_causal():
 
 
 def test_only_fast_weights_declare_that_their_weights_do_not_sum_to_one():
-    unnormalised = {choice[0] for choice in choices() if not build(choice).weights_sum_to_one}
-    assert unnormalised == {
-        "model=retention", "model=gated", "model=delta", "model=gated_delta"
-    }  # fmt: skip
+    unnormalised = {choice for choice in choices() if not build(choice).weights_sum_to_one}
+    assert unnormalised == set(KEY_GATED)
 
 
 def test_unscaled_scores_are_a_choice():
     q, k, v = random_qkv(9)
-    plain = build(("model=softmax", "model.attention.scale=1"))
+    plain = build(("model=softmax", "model.mixer.attention.scale=1"))
     default = build(("model=softmax",))
     torch.testing.assert_close(plain(q, k, v), default(q * q.shape[-1] ** 0.5, k, v))
 
@@ -57,7 +56,7 @@ def bytes_after(attention: CausalAttention, t: int) -> int:
 def test_lsh_state_is_bounded_and_sparse_computes_few_scores():
     attention = build(("model=lsh1",))
     assert bytes_after(attention, 1) == bytes_after(attention, 3000)
-    sparse = build(("model=sparse", "model.attention.stride=32"))
+    sparse = build(("model=sparse", "model.mixer.attention.stride=32"))
     assert len(sparse.visible_to(1023, **sparse.numbers)) == 32 + 1023 // 32
 
 
@@ -68,17 +67,18 @@ def test_state_sizes_are_those_of_the_states():
 
 
 def test_only_the_fixed_pattern_has_a_summary(raises_one_line):
-    small = ("model=sparse", "model.attention.stride=4")  # summary=8
+    small = ("model=sparse", "model.mixer.attention.stride=4")  # summary=8
     assert build(small).numbers["stride"] == 4
     with raises_one_line("stride=4", "summary=8", "pattern=fixed"):
-        build((*small, "model.attention.pattern=fixed"))
+        build((*small, "model.mixer.attention.pattern=fixed"))
     with raises_one_line("stride=0", "at least 1"):
-        build(("model=sparse", "model.attention.stride=0"))
+        build(("model=sparse", "model.mixer.attention.stride=0"))
 
 
 def test_the_gate_of_gated_attention_stays_within_float32():
     """At the fastest decay there is, a chunk neither overflows nor loses its last position."""
-    attention = build(("model=gated",)).float()
+    (gated,) = (choice for choice in KEY_GATED if choice[1].endswith("GatedLinearAttention"))
+    attention = build(gated).float()
     torch.nn.init.constant_(attention.gate.bias, -1e4)
     q, k, v = random_qkv(65, dtype=torch.float32)
     outputs = attention(q, k, v)

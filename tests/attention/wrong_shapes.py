@@ -10,8 +10,7 @@ from functools import partial
 import torch
 
 from linear_transformers.attention.base import BidirectionalAttention
-from tests.attention.choices import build
-from tests.conftest import TRANSFORMERS
+from tests.attention.choices import ATTENTIONS, KEY_GATED, build
 
 B, T, H, D = 2, 6, 4, 8
 # SDPA's [b, h, t, d] first of all: something would be computed from it.
@@ -22,8 +21,8 @@ POSITIONS = [(B, 2 * H, D), (B, H, 2 * D), (H, B, D), (B, H * D), (B, 1, H, D)]
 
 
 def main() -> None:
-    for name in TRANSFORMERS:
-        attention = build((f"model={name}",), D, H)
+    for choice in [*((f"model={name}",) for name in ATTENTIONS), *KEY_GATED]:
+        attention, name = build(choice, D, H), choice[-1]
         state = attention.init_state(B, dtype=torch.float64)
         forms = [(attention, SEQUENCES), (attention.prefill, SEQUENCES)]
         if isinstance(attention, BidirectionalAttention):
@@ -38,7 +37,7 @@ def main() -> None:
         q, k, v = (torch.randn(B, t, H, D, dtype=torch.float64) for t in (T, T, T - 1))
         assert "6 queries and 6 keys with 5 values" in refusal(attention, q, k, v), name
         whole = torch.compile(attention, fullgraph=True, backend="eager")
-        if name in ("linear", "softmax"):
+        if name in ("model=linear", "model=softmax"):
             torch.testing.assert_close(whole(q, k, q), attention(q, k, q))
     print("all refused")
 

@@ -44,27 +44,35 @@ QUIET = (
     "trainer.limit_val_batches=2", "trainer.limit_test_batches=2",
 )  # fmt: skip
 
-LSH = ("model.attention.num_buckets=4", "model.attention.window=8")
-REFORMER = ("model.attention.num_buckets=4", "model.attention.chunk=8")
-CHUNKS = ("model.attention.chunk_size=16",)
+LSH = ("model.mixer.attention.num_buckets=4", "model.mixer.attention.window=8")
+REFORMER = ("model.mixer.attention.num_buckets=4", "model.mixer.attention.chunk=8")
+CHUNKS = ("model.mixer.attention.chunk_size=16",)
+
+
+def key_gated(name: str) -> tuple[str, str]:
+    """An attention that is loaded, and that no model of the configuration has any more."""
+    target = f"linear_transformers.attention.{name}Attention"
+    return "model=softmax", f"model.mixer.attention._target_={target}"
+
+
 IMAGES = {
     name: (*DIGITS, *SIZES, *arguments)
     for name, arguments in {
         "additive": ("model=additive", *MIXTURE),
-        "delta": ("model=delta", *MIXTURE, *CHUNKS),
-        "gated": ("model=gated", *MIXTURE),
-        "gated_delta": ("model=gated_delta", *MIXTURE, *CHUNKS),
+        "delta": (*key_gated("Delta"), *MIXTURE, *CHUNKS),
+        "gated": (*key_gated("GatedLinear"), *MIXTURE),
+        "gated_delta": (*key_gated("GatedDelta"), *MIXTURE, *CHUNKS),
         "linear": ("model=linear", *MIXTURE, "scheduler=warmup_cosine"),
         "lsh1": ("model=lsh1", *MIXTURE, *LSH),
         "lsh4": ("model=lsh4", *MIXTURE, *LSH),
         "reformer1": ("model=reformer1", *MIXTURE, *REFORMER),
         "reformer4": ("model=reformer4", *MIXTURE, *REFORMER),
-        "retention": ("model=retention", *MIXTURE, *CHUNKS),
+        "retention": (*key_gated("Retention"), *MIXTURE, *CHUNKS),
         "softmax": ("model=softmax", *MIXTURE, "optimizer=adam", "scheduler=on_plateau"),
-        "sparse": ("model=sparse", *MIXTURE, "model.attention.stride=8", "optimizer=adamw"),
+        "sparse": ("model=sparse", *MIXTURE, "model.mixer.attention.stride=8", "optimizer=adamw"),
         "favor": (
             "model=linear", *MIXTURE, "model/feature_map=favor",
-            "model.attention.feature_map.num_directions=4",
+            "model.mixer.attention.feature_map.num_directions=4",
         ),
         "ema": ("model=linear", *MIXTURE, "callbacks=ema", "callbacks.ema.decay=0.95"),
         "categorical": (

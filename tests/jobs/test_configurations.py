@@ -92,7 +92,8 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
         assert config["task"]["distribution"]["num_components"] == 10
         if model.startswith("reformer"):
             chunk = {"paper/mnist": 29, "paper/cifar10": 37}[experiment]
-            assert (layers["attention"]["num_buckets"], layers["attention"]["chunk"]) == (64, chunk)
+            attention = layers["mixer"]["attention"]
+            assert (attention["num_buckets"], attention["chunk"]) == (64, chunk)
     short = ["model.num_layers=1"]
     if config["data"]["_target_"].endswith("Copies"):
         short += ["data.num_sequences=2", "data.num_held_out=2"]
@@ -116,7 +117,7 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
         *(f"model={name}" for name in TRANSFORMERS),
         *(f"model/feature_map={name}" for name in named("model/feature_map")),
         "model.norm=post", "model.activation=gelu", "model.activation_checkpointing=true",
-        "model.attention.scale=0.5",
+        "model.mixer.attention.scale=0.5",
     ],
 )  # fmt: skip
 def test_every_choice_trains(argument):

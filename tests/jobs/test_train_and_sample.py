@@ -82,7 +82,7 @@ def test_a_stopped_run_says_how_it_goes_on(tmp_path, sent, code):
 
 def test_a_run_continues_from_its_last_checkpoint(trained, tmp_path):
     model = read_checkpoint(trained[0] / "checkpoints/last.ckpt")["config"]["model"]
-    kind = "softmax" if "Softmax" in model["attention"]["_target_"] else "linear"
+    kind = "softmax" if "Softmax" in model["mixer"]["attention"]["_target_"] else "linear"
     shutil.copytree(trained[0], tmp_path / "tiny")
     count = len(metrics(tmp_path / "tiny"))
     run(

@@ -18,9 +18,11 @@ torch.set_num_threads(2)
 attention = partial(LinearAttention, feature_map=Elu)
 """
 STEP = """
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import CompiledStepper, largest_step_difference
-stack = Transformer(attention, 8, num_layers=2, num_heads=2, model_dim=24)
+mixer = partial(MultiHeadAttention, attention=attention)
+stack = Transformer(mixer, 8, num_layers=2, num_heads=2, model_dim=24)
 model = AutoregressiveTransformer(stack, num_values=17, num_parameters=30).eval()
 assert largest_step_difference(CompiledStepper(model), torch.randint(17, (3, 8))) < 1e-5
 """

@@ -7,6 +7,7 @@ import torch
 
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Block
 from linear_transformers.models.positions import sinusoids
 from linear_transformers.testing import tensors
@@ -21,9 +22,8 @@ LENGTH, NUM_VALUES = 33, 5
 
 def build(attention: str = "linear", **options) -> AutoregressiveTransformer:
     sizes = {"num_layers": 2, "num_heads": 2, "model_dim": 16, "num_parameters": 7}
-    return autoregressive(
-        ATTENTIONS[attention], num_values=NUM_VALUES, max_length=LENGTH, **(sizes | options)
-    ).eval()
+    whole = sizes | {"max_length": LENGTH} | options
+    return autoregressive(ATTENTIONS[attention], num_values=NUM_VALUES, **whole).eval()
 
 
 def tokens_of(model: AutoregressiveTransformer, batch: int = 3) -> torch.Tensor:
@@ -36,9 +36,9 @@ def attention(request) -> str:
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("positions", ["concatenated", "added", "learned"])
+@pytest.mark.parametrize("positions", ["concatenated", "added", "learned", "axial"])
 def test_stepping_reproduces_forward(attention, positions, norm):
-    model = build(attention, positions=positions, norm=norm).double()
+    model = build(attention, positions=positions, norm=norm, max_length=(3, 11)).double()
     tokens = tokens_of(model)
     state = model.init_state(len(tokens))
     outputs = []
@@ -47,6 +47,42 @@ def test_stepping_reproduces_forward(attention, positions, norm):
         outputs.append(output)
     torch.testing.assert_close(torch.stack(outputs, dim=1), model(tokens))
     assert state.position == LENGTH
+
+
+@pytest.mark.parametrize("norm_type", ["layer", "rms"])
+@pytest.mark.parametrize("activation", ["relu", "swiglu"])
+def test_stepping_reproduces_forward_with_every_part(attention, norm_type, activation):
+    parts = {"short_convolution": 4, "rotary": True, "qk_norm": "rms", "output_gate": "silu"}
+    model = build(attention, parts=parts, norm_type=norm_type, activation=activation).double()
+    tokens = tokens_of(model)
+    expected = model(tokens)
+    _, state = model.prefill(tokens[:, :9])
+    for i in range(9, LENGTH):
+        output, state = model.step(tokens[:, i], state)
+        torch.testing.assert_close(output, expected[:, i])
+
+
+def test_axial_positions_are_of_the_row_the_column_and_the_channel():
+    positions = build(positions="axial", max_length=(2, 3, 4)).stack.positions
+    rows, columns, channels = positions.tables
+    found = positions(torch.zeros(1, 24, 16))[0]
+    for i in range(24):
+        expected = rows[i // 12] + columns[i // 4 % 3] + channels[i % 4]
+        torch.testing.assert_close(found[i], expected)
+
+
+def test_rms_norm_and_swiglu_are_those_of_their_papers():
+    """Zhang and Sennrich (2019), eq. 4; Shazeer (2020), eq. 6: (silu(x W) * x V) W_2."""
+    block = build(norm="pre", norm_type="rms", activation="swiglu").stack.blocks[0]
+    torch.nn.init.normal_(block.feedforward_norm.weight)
+    x = torch.randn(2, 9, 16)
+    share = (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
+    torch.testing.assert_close(block.feedforward_norm(x), x * share * block.feedforward_norm.weight)
+    widen, _, _, narrow = block.feedforward
+    hidden, gate = widen(x).chunk(2, dim=-1)
+    expected = narrow(hidden * gate * gate.sigmoid())
+    torch.testing.assert_close(block._feedforward(x, None), expected)
+    assert widen.out_features == 2 * narrow.in_features == 2 * 40  # 8/3 e, in multiples of 8
 
 
 @pytest.mark.parametrize("cut", [1, 16])
@@ -141,7 +177,7 @@ def test_activation_checkpointing_changes_no_gradient(attention):
         torch.testing.assert_close(ours.grad, expected.grad)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])
 def test_every_parameter_is_trained(attention, activation):
     model = build(attention, activation=activation, positions="learned").train()
     model(tokens_of(model)).square().sum().backward()
@@ -151,13 +187,13 @@ def test_every_parameter_is_trained(attention, activation):
 def test_post_norm_is_layer_norm_of_the_residual_sum():
     """Vaswani et al. (2017), section 3.1: LayerNorm(x + Sublayer(x)), twice."""
     block = Block(
-        ATTENTIONS["linear"], model_dim=16, num_heads=2, feedforward_dim=32,
-        dropout=0.0, norm="post", activation="relu",
+        partial(MultiHeadAttention, attention=ATTENTIONS["linear"]), model_dim=16, num_heads=2,
+        feedforward_dim=32, dropout=0.0, norm="post", norm_type="layer", activation="relu",
     )  # fmt: skip
     x = torch.randn(2, 9, 16)
-    q, k, v = (part.unflatten(-1, (2, 8)) for part in block.project_in(x).chunk(3, -1))
-    attended = block.project_out(block.attention(q, k, v).flatten(-2))
-    inner = block.attention_norm(x + attended)
+    q, k, v = (part.unflatten(-1, (2, 8)) for part in block.mixer.project_in(x).chunk(3, -1))
+    attended = block.mixer.project_out(block.mixer.attention(q, k, v).flatten(-2))
+    inner = block.mixer_norm(x + attended)
     torch.testing.assert_close(block(x), block.feedforward_norm(inner + block.feedforward(inner)))
 
 
@@ -181,6 +217,8 @@ def test_fixed_positions_are_not_saved_and_learned_ones_are():
         ({"num_heads": 0}, ("num_heads=0",)),
         ({"num_layers": 0}, ("num_layers=0", "at least 1")),
         ({"norm": "both"}, ("norm=both", "post", "pre")),
+        ({"norm_type": "batch"}, ("norm_type=batch", "layer", "rms")),
+        ({"positions": "axial", "max_length": None}, ("positions=axial", "maximum length")),
         ({"activation": "tanh"}, ("activation=tanh", "relu", "gelu")),
         ({"positions": "rotary"}, ("positions=rotary", "concatenated", "added", "learned")),
         ({"model_dim": 15, "num_heads": 3}, ("model_dim=15", "odd", "16")),

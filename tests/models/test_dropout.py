@@ -7,6 +7,7 @@ import torch
 
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import Transformer
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import dropout
@@ -18,7 +19,8 @@ RATE = 0.3
 def build(norm: str, activation: str = "relu", **options) -> Transformer:
     torch.manual_seed(0)
     return Transformer(
-        partial(LinearAttention, feature_map=Elu), 16, num_layers=2, num_heads=2, model_dim=16,
+        partial(MultiHeadAttention, attention=partial(LinearAttention, feature_map=Elu)), 16,
+        num_layers=2, num_heads=2, model_dim=16,
         dropout=RATE, norm=norm, activation=activation, **options,
     ).double().train()  # fmt: skip
 
@@ -36,18 +38,17 @@ def written_out(stack: Transformer, x: torch.Tensor, draw: torch.Tensor) -> torc
         widen, activation, _, narrow = block.feedforward
 
         def attend(x, block=block, place=after_attention):
-            q, k, v = (part.unflatten(-1, (2, 8)) for part in block.project_in(x).chunk(3, -1))
-            return dropped(block.project_out(block.attention(q, k, v).flatten(-2)), place)
+            return dropped(block.mixer(x), place)
 
         def feed(x, parts=(widen, activation, narrow), places=(hidden, after_feedforward)):
             widen, activation, narrow = parts
             return dropped(narrow(dropped(activation(widen(x)), places[0])), places[1])
 
         if block.pre_norm:
-            x = x + attend(block.attention_norm(x))
+            x = x + attend(block.mixer_norm(x))
             x = x + feed(block.feedforward_norm(x))
         else:
-            x = block.attention_norm(x + attend(x))
+            x = block.mixer_norm(x + attend(x))
             x = block.feedforward_norm(x + feed(x))
     return stack.norm(x)
 

@@ -15,7 +15,9 @@ from linear_transformers.attention import (
     SoftmaxAttention,
 )
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import BiLstm, SpeechEncoder, Transformer
+from linear_transformers.testing import tensors
 
 ENCODERS = {
     "linear": partial(LinearAttention, feature_map=Elu),
@@ -38,9 +40,9 @@ def build(name: str, *, causal: bool = False, positions: str = "added", **option
     if name == "bilstm":
         stack: Transformer | BiLstm = BiLstm(num_layers=2, hidden_dim=8)
     else:
-        attention = (CAUSAL if causal else ENCODERS)[name]
+        mixer = partial(MultiHeadAttention, attention=(CAUSAL if causal else ENCODERS)[name])
         stack = Transformer(
-            attention, num_layers=2, num_heads=2, model_dim=16, positions=positions, causal=causal
+            mixer, num_layers=2, num_heads=2, model_dim=16, positions=positions, causal=causal
         )
     model = SpeechEncoder(stack, num_mels=MELS, num_labels=LABELS, **options).double().eval()
     model.adopt(torch.full((MELS,), 0.5), torch.full((MELS,), 2.0), 100)
@@ -117,8 +119,7 @@ def test_ten_minutes_take_no_more_memory_than_ten_seconds():
     state, sizes = model.init_state(), []
     for _ in range(60):
         _, state = model.stream(features_of(1000), state)
-        layers = [part for layer in state.stack.layers for part in layer]
-        kept = [*state.frames, *layers]
+        kept = [*state.frames, *tensors(state.stack.layers)]
         sizes.append(sum(x.untyped_storage().nbytes() for x in kept))
     assert state.stack.position == 15_000 - 2
     assert len(set(sizes[1:])) == 1  # before the first, less is waiting
@@ -149,6 +150,7 @@ def test_every_parameter_is_trained(name):
         ("linear", False, {"normalization": "none at all"}, ("none at all", "corpus")),
         ("linear", False, {"subsampling": 3}, ("subsampling=3", "[1, 2, 4]")),
         ("linear", False, {"width": 4}, ("width=4", "odd")),
+        ("linear", False, {"mel_mask_bands": 6}, ("mel_mask_bands=6", "num_mels=5")),
         ("linear", False, {"positions": "learned"}, ("positions=learned", "added")),
     ],
 )
@@ -159,7 +161,8 @@ def test_what_cannot_be_is_refused(name, causal, options, words, raises_one_line
 
 def test_attention_that_cannot_see_everything_says_so(raises_one_line):
     with raises_one_line("DeltaAttention", "model.causal=true"):
-        Transformer(DeltaAttention, num_layers=1, num_heads=2, model_dim=16, causal=False)
+        mixer = partial(MultiHeadAttention, attention=DeltaAttention)
+        Transformer(mixer, num_layers=1, num_heads=2, model_dim=16, causal=False)
 
 
 @pytest.mark.parametrize("name", ["linear", "bilstm"])

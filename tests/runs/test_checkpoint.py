@@ -146,9 +146,12 @@ def test_format_1_is_brought_up_to_date(tmp_path):
     assert found["format"] == FORMAT
     assert found["config"]["model"] == {
         "_target_": f"{package}.models.Transformer",
-        "attention": {
-            "_target_": f"{package}.attention.LinearAttention",
-            "feature_map": {"_target_": f"{package}.feature_maps.Elu"},
+        "mixer": {
+            "_target_": f"{package}.mixers.MultiHeadAttention",
+            "attention": {
+                "_target_": f"{package}.attention.LinearAttention",
+                "feature_map": {"_target_": f"{package}.feature_maps.Elu"},
+            },
         },
     }
     assert found["config"]["scheduler"]["_target_"] == f"{package}.training.schedules.constant"

@@ -114,6 +114,9 @@ def test_a_loop_serves_every_batch_of_its_size():
         {"positions": "learned", "scale": 0.5},
         {"positions": "none", "activation": "gelu"},
         {"feature_map": Relu},
+        {"positions": "axial", "max_length": (2, 3), "norm_type": "rms", "activation": "swiglu"},
+        {"parts": {"short_convolution": 3, "output_gate": "silu", "output_norm": True}},
+        {"parts": {"rotary": True, "qk_norm": "rms"}},
     ],
 )
 def test_it_steps_as_the_model_does(options):

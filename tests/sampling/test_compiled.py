@@ -29,7 +29,20 @@ SHAPES = {
     "gelu": {"num_layers": 2, "num_heads": 1, "model_dim": 70, "activation": "gelu"},
     "added": {"num_layers": 1, "num_heads": 3, "model_dim": 51, "positions": "added"},
     "learned": {"num_layers": 1, "num_heads": 4, "model_dim": 64, "positions": "learned"},
-}
+    "convolution": {
+        "num_layers": 2, "num_heads": 3, "model_dim": 51, "positions": "axial",
+        "parts": {"short_convolution": 4},
+    },
+    "gated": {
+        "num_layers": 2, "num_heads": 2, "model_dim": 40, "norm": "pre", "norm_type": "rms",
+        "activation": "swiglu", "parts": {"output_gate": "sigmoid", "output_norm": True},
+    },
+    "all": {
+        "num_layers": 2, "num_heads": 4, "model_dim": 60, "norm": "pre", "activation": "swiglu",
+        "feedforward_dim": 37,
+        "parts": {"short_convolution": 3, "output_gate": "silu", "output_norm": True},
+    },
+}  # fmt: skip
 
 pytestmark = pytest.mark.skipif(
     kernels.step_unavailable() is not None,
@@ -75,7 +88,7 @@ def test_it_is_forward_in_float64_of_the_rounded_weights(shape, precision, scale
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("shape", ["paper", "narrow"])
+@pytest.mark.parametrize("shape", ["paper", "narrow", "all"])
 def test_a_sequence_is_the_same_to_the_last_bit_beside_any_others(shape, precision):
     model = linear(shape)
     tokens = torch.randint(NUM_VALUES, (13, 8))

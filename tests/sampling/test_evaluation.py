@@ -32,7 +32,7 @@ def test_the_check_sees_a_step_that_differs_from_forward(attention, monkeypatch)
     model, values = build(attention), torch.randint(0, NUM_VALUES, (2, LENGTH))
     for kind in (RecurrentStepper, RecomputedStepper):
         assert largest_step_difference(kind(model), values) < 1e-5
-    layer = model.stack.blocks[1].attention
+    layer = model.stack.blocks[1].mixer.attention
     step = layer.step
     monkeypatch.setattr(layer, "step", lambda q, k, v, state: step(q, k, 1.01 * v, state))
     assert largest_step_difference(RecurrentStepper(model), values) > 1e-4

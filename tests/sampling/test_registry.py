@@ -53,7 +53,7 @@ def test_the_compiled_stepper_is_chosen_where_it_can_run():
 @pytest.mark.parametrize("name", ["recurrent", "recomputed"])
 def test_weights_take_on_the_precision(name):
     model = stepper_of(build(), name=name, precision="bfloat16").model
-    assert model.tokens.weight.dtype == model.stack.blocks[0].project_in.weight.dtype
+    assert model.tokens.weight.dtype == model.stack.blocks[0].mixer.project_in.weight.dtype
     assert model.tokens.weight.dtype == torch.bfloat16
     # Means in bfloat16 are coarser than the gap between levels.
     assert model.head.weight.dtype == model.stack.norm.weight.dtype == torch.float32
@@ -65,8 +65,8 @@ def test_the_compiled_stepper_rounds_the_weights_of_blocks_only():
     exact = copy.deepcopy(model)
     stepper_of(model, name="compiled", precision="bfloat16")
     assert torch.equal(model.head.weight, exact.head.weight)
-    rounded = exact.stack.blocks[0].project_in.weight.bfloat16().float()
-    assert torch.equal(model.stack.blocks[0].project_in.weight, rounded)
+    rounded = exact.stack.blocks[0].mixer.project_in.weight.bfloat16().float()
+    assert torch.equal(model.stack.blocks[0].mixer.project_in.weight, rounded)
 
 
 def test_without_a_precision_no_weight_changes():

@@ -10,6 +10,7 @@ from linear_transformers.attention import LinearAttention
 from linear_transformers.data import Copies, CopyShape, Splits
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import Transformer
 from linear_transformers.tasks import Copying
 
@@ -20,7 +21,8 @@ COPIED = [(0, 2), (1, 4), (1, 5), (1, 6)]
 
 def build(distribution=Categorical) -> Copying:
     attention = partial(LinearAttention, feature_map=Elu)
-    stack = partial(Transformer, attention, num_layers=1, num_heads=2, model_dim=16)
+    mixer = partial(MultiHeadAttention, attention=attention)
+    stack = partial(Transformer, mixer, num_layers=1, num_heads=2, model_dim=16)
     task = Copying(CopyShape(7, 4), stack, distribution=distribution)
     task.model.eval()
     return task

@@ -46,7 +46,7 @@ def test_random_features_are_redrawn_when_asked(tmp_path, feature_map):
             f"callbacks.redraw.every_n_steps={steps}", f"paths.runs={tmp_path}", f"run_id={i}",
         )  # fmt: skip
         weights = read_checkpoint(tmp_path / f"{i}/checkpoints/last.ckpt")["state_dict"]
-        directions.append(weights["model.stack.blocks.0.attention.feature_map.directions"])
+        directions.append(weights["model.stack.blocks.0.mixer.attention.feature_map.directions"])
     assert not directions[0].equal(directions[1])
 
 

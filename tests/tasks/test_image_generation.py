@@ -9,13 +9,15 @@ from linear_transformers.attention import LinearAttention
 from linear_transformers.data import ImageShape
 from linear_transformers.distributions import Categorical
 from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import BiLstm, Transformer
 from linear_transformers.tasks import ImageGeneration
 
 
 def build(num_levels: int = 17) -> ImageGeneration:
     attention = partial(LinearAttention, feature_map=Elu)
-    stack = partial(Transformer, attention, num_layers=1, num_heads=2, model_dim=16)
+    mixer = partial(MultiHeadAttention, attention=attention)
+    stack = partial(Transformer, mixer, num_layers=1, num_heads=2, model_dim=16)
     task = ImageGeneration(ImageShape(3, 4, 1, num_levels), stack, distribution=Categorical)
     task.model.eval()
     return task

@@ -410,7 +410,7 @@ def test_models_of_images_and_of_speech_are_told_apart(root, tmp_path):
     message = complaint(
         "train", *TINY, "model=delta", f"paths.runs={tmp_path}", f"paths.data={root}/data"
     )
-    assert "DeltaAttention" in message
+    assert "DeltaNet" in message
 
 
 def test_what_cannot_be_spelt_has_errors_but_no_loss():

@@ -55,7 +55,7 @@ def test_an_offline_run_holds_everything_that_was_promised(tmp_path):
     assert about["tags"] == ["mine", "two"]
     config = read["config"]
     assert config["seed"] == 3
-    assert config["model"]["attention"]["feature_map"]["_target_"].endswith("Elu")
+    assert config["model"]["mixer"]["attention"]["feature_map"]["_target_"].endswith("Elu")
     assert config["trainer"]["max_epochs"] == 2
     assert config["provenance"]["command"].startswith("uv run train.py")
     assert config["provenance"].keys() >= {"commit", "clean", "machine", "versions"}
@@ -171,7 +171,7 @@ def test_each_job_of_a_multirun_is_a_run_of_its_own(tmp_path):
     read = [read_back(log) for log in wandb_runs(tmp_path)]
     assert len({one["run"]["run_id"] for one in read}) == 2
     maps = {
-        one["config"]["model"]["attention"]["feature_map"]["_target_"].rsplit(".")[-1]
+        one["config"]["model"]["mixer"]["attention"]["feature_map"]["_target_"].rsplit(".")[-1]
         for one in read
     }
     assert maps == {"Elu", "Relu"}

@@ -22,7 +22,7 @@ from linear_transformers.tasks.loading import build_task
 from tests.conftest import PROJECT, TINY, configured
 
 GPU = torch.device("cuda")
-MODEL = (*TINY, "model=linear", "model.attention.kernel=triton")
+MODEL = (*TINY, "model=linear", "model.mixer.attention.kernel=triton")
 IMAGES, COPIES = ImageShape(4, 4, 1, 256), CopyShape(8, 8)
 SPEECH = SpeechShape(40, 16000, "phones", tuple(PHONES))
 TASKS = {

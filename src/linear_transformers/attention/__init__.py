@@ -8,12 +8,15 @@ from linear_transformers.attention.base import (
     CrossAttention,
 )
 from linear_transformers.attention.cache import KeyValueCache
-from linear_transformers.attention.delta import DeltaAttention, GatedDeltaAttention
-from linear_transformers.attention.gated import GatedLinearAttention
+from linear_transformers.attention.key_gated import (
+    DeltaAttention,
+    GatedDeltaAttention,
+    GatedLinearAttention,
+    RetentionAttention,
+)
 from linear_transformers.attention.linear import LinearAttention
 from linear_transformers.attention.lsh import LshAttention
 from linear_transformers.attention.reformer import ReformerAttention
-from linear_transformers.attention.retention import RetentionAttention
 from linear_transformers.attention.softmax import SoftmaxAttention
 from linear_transformers.attention.sparse import SparseAttention
 

@@ -14,6 +14,7 @@ from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.precision import mapped, widened
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
+from linear_transformers.ops.rotary import Rotation, rotated_linear, rotated_linear_step
 
 
 class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState]):
@@ -42,6 +43,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     """
 
     constant_state: ClassVar[bool] = True
+    rotates_features: ClassVar[bool] = True
 
     @ranged
     def __init__(
@@ -78,10 +80,17 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         return empty_state(*sizes, device=device, dtype=dtype)
 
     def step(
-        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
+        self,
+        q_i: sh.Query,
+        k_i: sh.Key,
+        v_i: sh.Value,
+        state: LinearState,
+        rotation: Rotation | None = None,
     ) -> tuple[sh.Output, LinearState]:
         self.check_heads(POSITION, q_i, k_i, v_i)
         q_i, k_i = self._features(q_i, k_i)
+        if rotation is not None:
+            return rotated_linear_step(q_i, k_i, v_i, state, rotation, eps=self.eps)
         return step(q_i, k_i, v_i, state, eps=self.eps)
 
     def step_in_place(
@@ -97,10 +106,23 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def select(self, state: LinearState, rows: sh.Rows) -> LinearState:
         return LinearState(*(sums[rows] for sums in state))
 
+    def forward(
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, rotation: Rotation | None = None
+    ) -> sh.Outputs:
+        return self.prefill(q, k, v, rotation=rotation)[0]
+
     def prefill(
-        self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: LinearState | None = None
+        self,
+        q: sh.Queries,
+        k: sh.Keys,
+        v: sh.Values,
+        state: LinearState | None = None,
+        rotation: Rotation | None = None,
     ) -> tuple[sh.Outputs, LinearState]:
         self.check(q, k, v)
+        if rotation is not None:
+            q, k = self._features(q, k)
+            return rotated_linear(q, k, v, rotation, eps=self.eps, state=state)
         run = kernels.KERNELS[kernels.chosen(self.kernel, v.device, v.dtype)].run
         return run(*self._scaled(q, k), v, phi=self.feature_map, eps=self.eps, state=state)
 
@@ -113,6 +135,24 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.check_heads(SEQUENCE, q)
         (features,) = self._features(q)
         return read(features, memory, eps=self.eps).to(q.dtype)
+
+    def bidirectional(
+        self,
+        q: sh.Queries,
+        k: sh.Keys,
+        v: sh.Values,
+        lengths: sh.Lengths | None = None,
+        rotation: Rotation | None = None,
+    ) -> sh.Outputs:
+        if rotation is None:
+            return super().bidirectional(q, k, v, lengths)
+        self.check_heads(SEQUENCE, q, k, v)
+        self.check_memory(k, v, lengths)
+        q_features, k_features = self._features(q, k)
+        rotated, plain = (summarize(k, v, lengths) for k in (rotation(k_features), k_features))
+        memory = LinearState(rotated.kv_sum, plain.k_sum)
+        numerator = rotation(q_features)
+        return read(q_features, memory, eps=self.eps, rotated=numerator).to(v.dtype)
 
     def _features(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return mapped(self.feature_map, *self._scaled(*tensors))

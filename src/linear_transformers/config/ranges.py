@@ -20,6 +20,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Count = Annotated[int, Ge(1), Le(10**9)]  # of batches, steps, items
 CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # where none makes sense
 Size = Annotated[int, Ge(1), Le(2**20)]  # of a tensor, along one axis
+Taps = Annotated[int, Ge(1), Le(256)]  # of a short convolution
 Depth = Annotated[int, Ge(1), Le(10_000)]  # of layers
 Directions = Annotated[int, Ge(1), Le(2**14)]  # of random features
 Sentences = Annotated[int, Ge(1), Le(10**6)]  # to synthesise

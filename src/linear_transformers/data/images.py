@@ -28,6 +28,10 @@ class ImageShape(SequenceShape):
         return self.height * self.width * self.channels
 
     @property
+    def axes(self) -> tuple[int, ...]:
+        return self.height, self.width, self.channels
+
+    @property
     def num_values(self) -> int:
         return self.num_levels
 

@@ -27,6 +27,11 @@ class SequenceShape(Shape):
         """The number of values in the longest sequence."""
 
     @property
+    def axes(self) -> tuple[int, ...]:
+        """The lengths of the axes that the sequence runs through, the last one fastest."""
+        return (self.length,)
+
+    @property
     @abstractmethod
     def num_values(self) -> int:
         """The number of different values, which run from 0 to `num_values` - 1."""

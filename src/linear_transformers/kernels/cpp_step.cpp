@@ -1,5 +1,6 @@
 // One position of a whole stack of blocks with linear attention, on CPUs: eqs. 16-20 of
-// Katharopoulos et al. (2020) with everything around them, for a batch of sequences.
+// Katharopoulos et al. (2020) with everything around them, for a batch of sequences. Blocks may have
+// a short convolution, norms and gates of the heads' outputs, RMS norms and a gated feed-forward part.
 //
 // A step of few sequences is bound by reading the weights and by the cost of calls. So the weights
 // are packed in the order in which they are read, in float32, bfloat16 or int8 (with a scale for
@@ -41,19 +42,26 @@ struct Matrix {
 };
 
 struct Norm {
-  const float *weight, *bias;
+  const float *weight, *bias;  // without a bias it is an RMS norm
 };
+
+enum Activation : int64_t { kRelu, kGelu, kSwiglu };
+enum Gate : int64_t { kNone, kSilu, kSigmoid };
 
 struct Layer {
   Matrix project_in, project_out, up, down;
-  Norm attention_norm, feedforward_norm;
-  float *kv_sum, *k_sum;  // [b, h, c, c] and [b, h, c]
+  Norm mixer_norm, feedforward_norm;
+  const float* taps;         // of the short convolution, [taps, 3 e]; the last is the present's
+  const float* output_norm;  // of a head's outputs, [c]; may be null
+  float *kv_sum, *k_sum;     // [b, h, c, c] and [b, h, c]
+  float* inputs;             // of the short convolution, [b, taps - 1, 3 e]
 };
 
 struct Stack {
-  int64_t batch, width, heads, hidden, layers, threads;
-  bool pre_norm, gelu;
-  float norm_eps, eps;  // of layer norms, and of attention
+  // hidden: what the feed-forward part narrows; taps: 0 is no convolution.
+  int64_t batch, width, heads, hidden, layers, threads, activation, taps, gate;
+  bool pre_norm;
+  float norm_eps, eps, output_norm_eps;  // of norms of vectors, of attention, of norms of heads
   Norm norm;
   Matrix head;
 };
@@ -159,8 +167,17 @@ void product(const Stack& n, const Matrix& matrix, const float* x, int64_t strid
   }
 }
 
+inline float rms_share(const float* x, int64_t width, float eps) {
+  return 1 / std::sqrt(dot(x, x, width) / width + eps);
+}
+
 void normalize(const Norm& norm, const float* __restrict x, float* __restrict y, int64_t width,
                float eps) {
+  if (!norm.bias) {
+    const float share = rms_share(x, width, eps);
+    for (int64_t i = 0; i < width; ++i) y[i] = x[i] * share * norm.weight[i];
+    return;
+  }
   float sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t i = 0; i < width; ++i) sum += x[i];
@@ -184,6 +201,23 @@ inline void columns(const float* q, const float* k, const float* v, float* state
       sum[i] += q[x] * s;
     }
   for (int i = 0; i < V; ++i) store(out + i * kSize, sum[i] * share);
+}
+
+inline float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+// A head's channels of queries, keys or values through the short convolution, whose inputs move on.
+void convolve(const Stack& n, const float* __restrict taps, const float* __restrict x,
+              float* __restrict inputs, float* __restrict y, int64_t width) {
+  const int64_t last = n.taps - 1, stride = 3 * n.width;
+  for (int64_t i = 0; i < width; ++i) y[i] = taps[last * stride + i] * x[i];
+  for (int64_t tap = 0; tap < last; ++tap) {
+    float* at = inputs + tap * stride;
+    const float* next = tap + 1 < last ? at + stride : x;
+    for (int64_t i = 0; i < width; ++i) {
+      y[i] += taps[tap * stride + i] * at[i];
+      at[i] = next[i];
+    }
+  }
 }
 
 // One head of one sequence. `room` holds the features of a query and a key.
@@ -210,15 +244,30 @@ void attend(const Stack& n, const float* q, const float* k, const float* v, floa
   }
 }
 
+// What a head's outputs pass before they are projected: a norm, and a gate of the same width.
+void finish(const Stack& n, const float* output_norm, const float* gate, float* out,
+            int64_t width) {
+  if (output_norm) {
+    const float share = rms_share(out, width, n.output_norm_eps);
+    for (int64_t i = 0; i < width; ++i) out[i] *= share * output_norm[i];
+  }
+  if (n.gate == kNone) return;
+  for (int64_t i = 0; i < width; ++i)
+    out[i] *= n.gate == kSilu ? gate[i] * sigmoid(gate[i]) : sigmoid(gate[i]);
+}
+
 inline void activate(const Stack& n, float* x) {
   for (int64_t i = 0; i < kSize; ++i)
-    x[i] = n.gelu ? 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f)) : std::max(x[i], 0.0f);
+    x[i] = n.activation == kGelu ? 0.5f * x[i] * (1 + std::erf(x[i] * 0.70710678f))
+                                 : std::max(x[i], 0.0f);
 }
 
 // The workspace of a step: rows that all threads share, and rows of each thread's own.
 struct Room {
   Room(const Stack& n, float* data)
-      : width(padded(n.width)), projected(padded(3 * n.width)), hidden(padded(n.hidden)) {
+      : width(padded(n.width)),
+        projected(padded((n.gate == kNone ? 3 : 4) * n.width)),
+        hidden(padded((n.activation == kSwiglu ? 2 : 1) * n.hidden)) {
     float* next = data;
     const auto take = [&](int64_t floats) {
       next += floats;
@@ -229,11 +278,12 @@ struct Room {
     sum = take(n.batch * width);
     inner = take(n.batch * hidden);
     own = take(n.threads * 2 * n.batch * width);
-    features = take(n.threads * 2 * width);
+    own_head = take(n.threads * kPerHead * width);
     floats = next - data;
   }
   int64_t width, projected, hidden;
-  float *heads, *attended, *sum, *inner, *own, *features;
+  static constexpr int64_t kPerHead = 5;  // features of a query and a key; what was convolved
+  float *heads, *attended, *sum, *inner, *own, *own_head;
   int64_t floats;
 };
 
@@ -258,7 +308,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   take(input, e);
   for (int64_t i = 0; i < n.layers; ++i) {
     const Layer& layer = layers[i];
-    if (n.pre_norm) norm(layer.attention_norm, x, normed);
+    if (n.pre_norm) norm(layer.mixer_norm, x, normed);
     product(n, layer.project_in, n.pre_norm ? normed : x, width,
             [&](int64_t b, int64_t y, Vec values) {
               store(room.heads + b * room.projected + y, values);
@@ -267,10 +317,20 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
     const Share share(n.batch * n.heads);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
       const int64_t b = unit / n.heads, first = unit % n.heads * head_width;
-      const float* q = room.heads + b * room.projected + first;
-      attend(n, q, q + e, q + 2 * e, layer.kv_sum + unit * head_width * head_width,
-             layer.k_sum + unit * head_width, room.attended + b * width + first,
-             room.features + thread * 2 * width, head_width);
+      const float* projected = room.heads + b * room.projected + first;
+      const float* qkv[] = {projected, projected + e, projected + 2 * e};
+      float* own = room.own_head + thread * Room::kPerHead * width;
+      for (int64_t part = 0; n.taps && part < 3; ++part) {
+        float* convolved = own + (2 + part) * width;
+        convolve(n, layer.taps + part * e + first, qkv[part],
+                 layer.inputs + b * (n.taps - 1) * 3 * e + part * e + first, convolved,
+                 head_width);
+        qkv[part] = convolved;
+      }
+      float* out_head = room.attended + b * width + first;
+      attend(n, qkv[0], qkv[1], qkv[2], layer.kv_sum + unit * head_width * head_width,
+             layer.k_sum + unit * head_width, out_head, own, head_width);
+      finish(n, layer.output_norm, projected + 3 * e, out_head, head_width);
     }
 #pragma omp barrier
     product(n, layer.project_out, room.attended, width, add);
@@ -279,14 +339,23 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
       take(room.sum, width);
       norm(layer.feedforward_norm, x, normed);
     } else {
-      norm(layer.attention_norm, room.sum, x);
+      norm(layer.mixer_norm, room.sum, x);
     }
     product(n, layer.up, n.pre_norm ? normed : x, width, [&](int64_t b, int64_t y, Vec values) {
       float* at = room.inner + b * room.hidden + y;
       store(at, values);
-      activate(n, at);
+      if (n.activation != kSwiglu) activate(n, at);
     });
 #pragma omp barrier
+    if (n.activation == kSwiglu) {
+      const Share values(n.batch * n.hidden);
+      for (int64_t i = values.begin; i < values.end; ++i) {
+        float* at = room.inner + i / n.hidden * room.hidden + i % n.hidden;
+        const float gate = at[n.hidden];
+        *at *= gate * sigmoid(gate);
+      }
+#pragma omp barrier
+    }
     product(n, layer.down, room.inner, room.hidden, add);
 #pragma omp barrier
     if (n.pre_norm)

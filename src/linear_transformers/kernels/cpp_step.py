@@ -18,6 +18,8 @@ from linear_transformers.ops.recurrent import LinearState
 
 SOURCE = "cpp_step.cpp"
 FORMATS = {"float32": 0, "bfloat16": 1, "int8": 2}  # `Format` in the source
+ACTIVATIONS = {"relu": 0, "gelu": 1, "swiglu": 2}  # `Activation`
+GATES = {None: 0, "silu": 1, "sigmoid": 2}  # `Gate`
 INT8_MAX = 127
 
 
@@ -29,21 +31,23 @@ class Affine(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """The learned scale and shift of a layer norm."""
+    """The learned scale and shift of a layer norm; without a shift, an RMS norm."""
 
     weight: Float[Tensor, " e"]
-    bias: Float[Tensor, " e"]
+    bias: Float[Tensor, " e"] | None
 
 
 class StepBlock(NamedTuple):
     """One block: attention and feed-forward, each with its norm."""
 
-    project_in: Affine  # to queries, keys and values, in this order, each head by head
+    project_in: Affine  # to queries, keys, values and gates, in this order, each head by head
     project_out: Affine
     up: Affine
     down: Affine
-    attention_norm: Norm
+    mixer_norm: Norm
     feedforward_norm: Norm
+    taps: Float[Tensor, "taps channels"] | None  # of the short convolution
+    output_norm: Float[Tensor, " c"] | None  # of each head's outputs
 
 
 class StepOptions(NamedTuple):
@@ -51,8 +55,10 @@ class StepOptions(NamedTuple):
 
     num_heads: int
     pre_norm: bool
-    gelu: bool  # else relu
+    activation: str  # one of `ACTIVATIONS`
+    output_gate: str | None  # one of `GATES`
     norm_eps: float
+    output_norm_eps: float
     eps: float  # of attention; see `normalize`
     scale: float  # of attention: queries and keys are multiplied by its square root
 
@@ -106,37 +112,51 @@ class PackedStack:
         self._kept: list[Tensor] = []  # the tensors that the structures below point to
         self._workspace: dict[tuple[int, int], Tensor] = {}
         self._layers = (_Layer * len(blocks))()
-        width, hidden = blocks[0].up.weight.shape[::-1]
+        hidden, width = blocks[0].down.weight.shape[::-1]
+        taps = blocks[0].taps
         factor = None
         if options.scale != 1.0:
-            factor = torch.ones(3, width)
-            factor[:2] = options.scale**0.5
-            factor = factor.flatten()
+            factor = torch.ones(len(blocks[0].project_in.weight))
+            factor[: 2 * width] = options.scale**0.5
         for layer, block in zip(self._layers, blocks, strict=True):
             layer.project_in = self._matrix(block.project_in, precision, factor)
             layer.project_out = self._matrix(block.project_out, precision)
             layer.up = self._matrix(block.up, precision)
             layer.down = self._matrix(block.down, precision)
-            layer.attention_norm = self._norm(block.attention_norm)
+            layer.mixer_norm = self._norm(block.mixer_norm)
             layer.feedforward_norm = self._norm(block.feedforward_norm)
+            layer.taps, layer.output_norm = map(
+                self._pointer_or_none, (block.taps, block.output_norm)
+            )
         self._stack = _Stack(
             width=width, heads=options.num_heads, hidden=hidden, layers=len(blocks),
-            pre_norm=options.pre_norm, gelu=options.gelu, norm_eps=options.norm_eps,
-            eps=options.eps, norm=self._norm(norm), head=self._matrix(head, "float32"),
+            taps=0 if taps is None else len(taps), activation=ACTIVATIONS[options.activation],
+            gate=GATES[options.output_gate], pre_norm=options.pre_norm, norm_eps=options.norm_eps,
+            eps=options.eps, output_norm_eps=options.output_norm_eps, norm=self._norm(norm),
+            head=self._matrix(head, "float32"),
         )  # fmt: skip
 
-    def step(self, x: Float[Tensor, "b e"], states: Sequence[LinearState]) -> Float[Tensor, "b p"]:
+    def step(
+        self,
+        x: Float[Tensor, "b e"],
+        states: Sequence[LinearState],
+        inputs: Sequence[Float[Tensor, "b kept channels"] | None],
+    ) -> Float[Tensor, "b p"]:
         """Return the parameters of one position of each sequence, changing the states in place.
 
         Args:
             x: The vectors with positions, float32.
-            states: The states of the layers, dense, float32.
+            states: The states of the layers' attention, dense, float32.
+            inputs: The last inputs of the layers' short convolutions, dense, float32.
         """
         stack, threads = self._stack, torch.get_num_threads()
         stack.batch, stack.threads = len(x), threads
-        for layer, state in zip(self._layers, states, strict=True):
+        for layer, state, kept in zip(self._layers, states, inputs, strict=True):
             assert all(sums.is_contiguous() for sums in state)
             layer.kv_sum, layer.k_sum = state.kv_sum.data_ptr(), state.k_sum.data_ptr()
+            if kept is not None:
+                assert kept.is_contiguous()
+                layer.inputs = kept.data_ptr()
         if (len(x), threads) not in self._workspace:
             floats = self._library.room_for(ctypes.byref(stack))
             self._workspace = {(len(x), threads): torch.empty(floats)}
@@ -168,7 +188,10 @@ class PackedStack:
         )  # fmt: skip
 
     def _norm(self, norm: Norm) -> "_Norm":
-        return _Norm(*(self._pointer(x.detach().float()) for x in norm))
+        return _Norm(*map(self._pointer_or_none, norm))
+
+    def _pointer_or_none(self, x: Tensor | None) -> int | None:
+        return None if x is None else self._pointer(x.detach().float())
 
     def _pointer(self, x: Tensor) -> int:
         x = x.clone(memory_format=torch.contiguous_format)
@@ -197,16 +220,18 @@ class _Norm(ctypes.Structure):
 class _Layer(ctypes.Structure):
     _fields_ = (
         ("project_in", _Matrix), ("project_out", _Matrix), ("up", _Matrix), ("down", _Matrix),
-        ("attention_norm", _Norm), ("feedforward_norm", _Norm),
-        ("kv_sum", ctypes.c_void_p), ("k_sum", ctypes.c_void_p),
+        ("mixer_norm", _Norm), ("feedforward_norm", _Norm),
+        *((name, ctypes.c_void_p)
+          for name in ("taps", "output_norm", "kv_sum", "k_sum", "inputs")),
     )  # fmt: skip
 
 
 class _Stack(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64)
-          for name in ("batch", "width", "heads", "hidden", "layers", "threads")),
-        ("pre_norm", ctypes.c_bool), ("gelu", ctypes.c_bool),
-        ("norm_eps", ctypes.c_float), ("eps", ctypes.c_float),
+          for name in ("batch", "width", "heads", "hidden", "layers", "threads", "activation",
+                       "taps", "gate")),
+        ("pre_norm", ctypes.c_bool),
+        *((name, ctypes.c_float) for name in ("norm_eps", "eps", "output_norm_eps")),
         ("norm", _Norm), ("head", _Matrix),
     )  # fmt: skip

@@ -1,5 +1,5 @@
 """Stacks of blocks with embeddings and heads. Blocks, causal stacks and autoregressive models keep
-attention's contract: `forward`, `init_state`, `step`, `prefill`."""
+the mixers' contract: `forward`, `init_state`, `step`, `prefill`."""
 
 from linear_transformers.models.autoregressive import AutoregressiveTransformer
 from linear_transformers.models.bilstm import BiLstm

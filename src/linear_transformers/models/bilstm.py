@@ -35,7 +35,7 @@ class BiLstm(nn.Module):
     @ranged
     def __init__(
         self,
-        max_length: Size | None = None,
+        max_length: Size | tuple[Size, ...] | None = None,
         *,
         num_layers: Depth = 3,
         hidden_dim: Size = 320,

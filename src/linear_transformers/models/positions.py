@@ -10,7 +10,7 @@ from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
 from linear_transformers.shapes import Places
 
-POSITIONS = ("concatenated", "added", "learned", "none")
+POSITIONS = ("concatenated", "added", "learned", "axial", "none")
 
 
 def sinusoids(positions: Places, width: int) -> Float[Tensor, "t width"]:
@@ -27,22 +27,34 @@ class Positions(nn.Module):
         model_dim: The width of the results, e.
         kind: The kind of embeddings: `concatenated` (fixed sinusoids beside the vector, half the
             width each; the image models of Katharopoulos et al.), `added` (fixed sinusoids;
-            Vaswani et al.), `learned` (added, and trained) or `none`.
-        max_length: The greatest number of positions; None is no bound.
+            Vaswani et al.), `learned` (added, and trained), `axial` (the sum of one learned
+            embedding for each axis: of an image, the row, the column and the channel of the
+            value that comes next) or `none`.
+        max_length: The greatest number of positions, or the lengths of their axes, the last one
+            fastest; None is no bound.
         dropout: The dropout rate of the results.
 
     Attributes:
         input_dim: The width of the vectors, i.
+        max_length: The greatest number of positions.
 
     Raises:
         ValueError: The kind is unknown, an odd width is to be halved, or learned positions have
             no bound.
     """
 
+    coordinates: Tensor
+
     def __init__(
-        self, model_dim: int, *, kind: str, max_length: int | None = None, dropout: float = 0.0
+        self,
+        model_dim: int,
+        *,
+        kind: str,
+        max_length: int | tuple[int, ...] | None = None,
+        dropout: float = 0.0,
     ):
         super().__init__()
+        axes = (max_length,) if isinstance(max_length, int) else max_length
         if kind not in POSITIONS:
             raise ValueError(f"positions={kind} is unknown. Choose one of {list(POSITIONS)}.")
         if kind == "concatenated" and model_dim % 2:
@@ -50,21 +62,26 @@ class Positions(nn.Module):
                 f"positions=concatenated halves model_dim={model_dim}, which is odd. "
                 f"Use model_dim={model_dim + 1}, or positions=added."
             )
-        if kind == "learned" and max_length is None:
+        if kind in ("learned", "axial") and axes is None:
             raise ValueError(
-                "positions=learned needs a maximum length, and these sequences have none. "
+                f"positions={kind} needs a maximum length, and these sequences have none. "
                 "Use positions=added."
             )
         self.kind = kind
-        self.max_length = max_length
+        self.max_length = None if axes is None else math.prod(axes)
         self.input_dim = model_dim // 2 if kind == "concatenated" else model_dim
         self.dropout = Dropout(dropout)
         if kind == "learned":
-            assert max_length is not None
-            self.table = nn.Parameter(0.02 * torch.randn(max_length, model_dim))
+            assert self.max_length is not None
+            self.table = nn.Parameter(0.02 * torch.randn(self.max_length, model_dim))
+        elif kind == "axial":
+            assert axes is not None
+            self.tables = nn.ParameterList(0.02 * torch.randn(size, model_dim) for size in axes)
+            places = torch.cartesian_prod(*map(torch.arange, axes)).view(-1, len(axes))
+            self.register_buffer("coordinates", places.T.contiguous(), persistent=False)
         elif kind != "none":
             # Recomputed, not saved: a checkpoint holds what was learned.
-            table = sinusoids(torch.arange(max_length or 0), self.input_dim)
+            table = sinusoids(torch.arange(self.max_length or 0), self.input_dim)
             self.register_buffer("table", table, persistent=False)
 
     def forward(
@@ -98,7 +115,7 @@ class Positions(nn.Module):
             if self.kind == "none":
                 return x
             assert self.max_length is not None
-            return self._with(x, self.table.index_select(0, position))
+            return self._with(x, self._table(position))
         return self._place(x.unsqueeze(1), position, 1).squeeze(1)
 
     def _place(self, x: Tensor, start: int, count: int) -> Tensor:
@@ -114,8 +131,14 @@ class Positions(nn.Module):
             places = sinusoids(torch.arange(start, end), self.input_dim)
             places = places.to(x.device, non_blocking=True)  # a step need not wait for it
         else:
-            places = self.table[start:end]
+            places = self._table(slice(start, end))
         return self._with(x, places)
+
+    def _table(self, positions: slice | Int[Tensor, "1"]) -> Float[Tensor, "t i"]:
+        if self.kind != "axial":
+            return self.table[positions]
+        along = zip(self.tables, self.coordinates, strict=True)
+        return sum(table[places[positions]] for table, places in along)  # pyright: ignore[reportReturnType]
 
     def _with(self, x: Float[Tensor, "*batch i"], places: Float[Tensor, "t i"]) -> Tensor:
         if self.kind == "concatenated":

@@ -8,9 +8,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linear_transformers.attention import AttentionFactory, BidirectionalAttention
 from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
-from linear_transformers.models.block import Block
+from linear_transformers.mixers import Mixer, MixerFactory
+from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
 from linear_transformers.ops.dropout import Draw
@@ -33,21 +33,24 @@ class StackState(NamedTuple):
 class Transformer(nn.Module):
     """Position embeddings, blocks, and a final norm.
 
-    A causal stack keeps attention's contract: `forward`, `init_state`, `step`, `prefill`. Any
-    other has `forward` only, and every position attends to the whole of its sequence.
+    A causal stack keeps the mixers' contract: `forward`, `init_state`, `step`, `prefill`. Any
+    other has `forward` only, and every position sees the whole of its sequence.
 
     Args:
-        attention: The constructor of each layer's attention.
-        max_length: The length of the longest sequence; None is no bound.
+        mixer: The constructor of each layer's mixer.
+        max_length: The length of the longest sequence, or those of the axes that it runs through
+            (rows, columns, channels), the last one fastest; None is no bound.
         num_layers: The number of blocks.
         num_heads: The number of heads, h, a divisor of `model_dim`.
         model_dim: The width of the stack, e.
-        feedforward_dim: The width of the blocks' hidden layer; None is 4 e, the paper's.
+        feedforward_dim: The width of the blocks' hidden layer; None is 4 e, the paper's, or
+            with `swiglu`, which has a third matrix, 8/3 e in whole multiples of 8.
         dropout: The dropout rate, after position embeddings and in blocks.
         positions: The kind of position embeddings; see `Positions`.
-        norm: The place of layer norms: `post` (the paper) or `pre`.
-        activation: The feed-forward activation: `relu` (the paper) or `gelu`.
-        causal: Whether a position attends to itself and earlier ones only.
+        norm: The place of norms: `post` (the paper) or `pre`.
+        norm_type: The kind of norms: `layer` (the paper) or `rms`.
+        activation: The feed-forward activation: `relu` (the paper), `gelu` or `swiglu`.
+        causal: Whether a position sees itself and earlier ones only.
         activation_checkpointing: Whether blocks are recomputed in the backward pass instead of
             storing their activations: less memory, about a third more time.
 
@@ -57,8 +60,8 @@ class Transformer(nn.Module):
         draws: What masks of dropout are drawn from in training.
 
     Raises:
-        ValueError: See `Block` and `Positions`; or the stack is not causal, and its attention
-            has no bidirectional form.
+        ValueError: See `Block` and `Positions`; or the stack is not causal, and its mixer has
+            no bidirectional form.
     """
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
@@ -67,8 +70,8 @@ class Transformer(nn.Module):
     @ranged
     def __init__(
         self,
-        attention: AttentionFactory,
-        max_length: Size | None = None,
+        mixer: MixerFactory,
+        max_length: Size | tuple[Size, ...] | None = None,
         *,
         num_layers: Depth,
         num_heads: Size,
@@ -77,12 +80,15 @@ class Transformer(nn.Module):
         dropout: Fraction = 0.1,
         positions: str = "concatenated",
         norm: str = "post",
+        norm_type: str = "layer",
         activation: str = "relu",
         causal: bool = True,
         activation_checkpointing: bool = False,
     ):
         super().__init__()
-        feedforward_dim = 4 * model_dim if feedforward_dim is None else feedforward_dim
+        if feedforward_dim is None:
+            gated = max(8, round(model_dim / 3) * 8)  # in all as many weights as without a gate
+            feedforward_dim = gated if activation == "swiglu" else 4 * model_dim
         self.causal = causal
         self.activation_checkpointing = activation_checkpointing
         self.model_dim = model_dim
@@ -92,39 +98,40 @@ class Transformer(nn.Module):
         self.input_dim = self.positions.input_dim
         self.blocks = nn.ModuleList(  # pyright: ignore[reportAttributeAccessIssue]
             Block(
-                attention,
+                mixer,
                 model_dim=model_dim,
                 num_heads=num_heads,
                 feedforward_dim=feedforward_dim,
                 dropout=dropout,
                 norm=norm,
+                norm_type=norm_type,
                 activation=activation,
             )
             for _ in range(num_layers)
         )
-        if not causal and not isinstance(self.attention, BidirectionalAttention):
+        if not causal and not self.mixer.is_bidirectional:
             raise ValueError(
-                f"{type(self.attention).__name__} has no bidirectional form. Use "
+                f"{self.mixer.name} has no bidirectional form. Use "
                 "model.causal=true, or a model that `sees everything` in README's table."
             )
         # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
-        self.norm = nn.LayerNorm(model_dim)
+        self.norm = norm_of(norm_type, model_dim)
         self.draws = Draws()
         number(self)
 
     @property
-    def attention(self) -> Any:
-        """The first layer's attention; all layers have the same kind."""
-        return self.blocks[0].attention
+    def mixer(self) -> Mixer[Any]:
+        """The first layer's mixer; all layers have the same kind."""
+        return self.blocks[0].mixer
 
     @property
     def description(self) -> str:
-        """The number of layers and the kind of attention, for the run's log."""
-        return f"{len(self.blocks)} layers of {type(self.attention).__name__}"
+        """The number of layers and the kind of mixer, for the run's log."""
+        return f"{len(self.blocks)} layers of {self.mixer.name}"
 
     def kernel_on(self, device: torch.device) -> str:
-        """Return the name of attention's implementation on a device, for the run's log."""
-        return self.attention.kernel_on(device) if self.causal else "bidirectional"
+        """Return the name of the mixers' implementation on a device, for the run's log."""
+        return self.mixer.kernel_on(device) if self.causal else "bidirectional"
 
     def forward(self, x: Inputs, lengths: Lengths | None = None) -> Hidden:
         """Return the outputs of all positions, computed in parallel.
@@ -145,7 +152,7 @@ class Transformer(nn.Module):
 
     def init_state(self, batch: int) -> StackState:
         """Return the initial (empty) state, with the device and dtype of the weights."""
-        weight = self.blocks[0].project_in.weight
+        weight = self._weight
         return StackState(
             position=0,
             layers=tuple(
@@ -161,8 +168,7 @@ class Transformer(nn.Module):
 
     def state_bytes(self, length: int) -> int:
         """Return the size of one sequence's state after `length` positions, in bytes."""
-        dtype = self.blocks[0].project_in.weight.dtype
-        return sum(block.attention.state_bytes(length, dtype) for block in self.blocks)
+        return sum(block.mixer.state_bytes(length, self._weight.dtype) for block in self.blocks)
 
     def step(
         self, x: InputsOne, state: StackState, *, in_place: bool = False
@@ -196,6 +202,13 @@ class Transformer(nn.Module):
             x, layer = block.prefill(x, layer)
             layers.append(layer)
         return self._normed(x), StackState(position, tuple(layers))
+
+    @property
+    def _weight(self) -> Tensor:
+        """A weight of a product, of the device and type of what products take."""
+        widen = self.blocks[0].feedforward[0]
+        assert isinstance(widen, nn.Linear)
+        return widen.weight
 
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
         return self.norm(x.to(self.norm.weight.dtype))  # norms may be in a wider type

@@ -30,12 +30,24 @@ def summarize(
 
 
 def read(
-    q: Float[Tensor, "b t h c"], memory: LinearState, *, eps: float
+    q: Float[Tensor, "b t h c"],
+    memory: LinearState,
+    *,
+    eps: float,
+    rotated: Float[Tensor, "b t h c"] | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """Return the output of each query to a memory, in the type of the sums."""
-    (q,) = widened(q)
+    """Return the output of each query to a memory, in the type of the sums.
+
+    Args:
+        q: The features of the queries.
+        memory: The sums over keys and values.
+        eps: See `normalize`.
+        rotated: The rotated features, where `memory.kv_sum` is of rotated keys; the denominator
+            has none.
+    """
+    (q, numerator) = widened(q, q if rotated is None else rotated)
     with without_autocast(q):
-        weighted_sum = torch.einsum("bthc,bhcm->bthm", q, memory.kv_sum)
+        weighted_sum = torch.einsum("bthc,bhcm->bthm", numerator, memory.kv_sum)
         total_weight = torch.einsum("bthc,bhc->bth", q, memory.k_sum)
         return normalize(weighted_sum, total_weight, eps=eps)
 

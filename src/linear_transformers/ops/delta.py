@@ -1,14 +1,16 @@
 """The delta rule: a key corrects the value it already recalls, instead of adding to it.
 
-    S_i = a_i (I - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T,   output_i = S_i^T q_i
+    S_i = (I - b_i k_i k_i^T) diag(a_i) S_(i-1) + b_i k_i v_i^T,   output_i = S_i^T q_i
 
 Schlag, Irie and Schmidhuber (2021), eq. 24, with a = 1; Yang, Kautz and Hatamizadeh (2025,
-"Gated Delta Networks"), eq. 10. Keys have length 1 and 0 <= b <= 1, so nothing grows.
+"Gated Delta Networks"), eq. 10, with one a for each head; Kimi Team (2025, "Kimi Linear"), eq. 1,
+with one for each feature. Keys have length 1 and 0 <= b <= 1, so nothing grows.
 `delta_step` is the recurrence itself, and what `delta` must agree with.
 
 Inside a chunk the product of the reflections is kept in its WY form (Bischof and Van Loan, 1987;
 Yang et al., 2024, "Parallelizing Linear Transformers with the Delta Rule"): with G_ij the decay
-from j to i and g_i the one since the chunk's start,
+from j to i, inside the products where it differs between features, and g_i the one since the
+chunk's start,
 
     T = (I + strictly lower part of diag(b) (K K^T * G))^-1
     U = T diag(b) (V - diag(g) K S)          what each position writes
@@ -30,7 +32,7 @@ def delta(
     k: Float[Tensor, "b t h c"],
     v: Float[Tensor, "b t h m"],
     strength: Float[Tensor, "b t h 1"],
-    log_decay: Float[Tensor, "b t h 1"],
+    log_decay: Float[Tensor, "b t h decays"],
     *,
     state: Float[Tensor, "b h c m"] | None = None,
     chunk_size: int = 64,
@@ -42,9 +44,11 @@ def delta(
         k: The keys, of length 1.
         v: The values.
         strength: The strength b of the correction, from 0 to 1.
-        log_decay: The logarithm of a, not above 0.
+        log_decay: The logarithms of a, not above 0: one for each feature, or one for all (a last
+            dimension of 1). Where there are several, the sum over any chunk must stay above -80,
+            or float32 overflows.
         state: The past, empty if absent. Left unmodified.
-        chunk_size: The positions of a chunk. Only speed depends on it.
+        chunk_size: The positions of a chunk. Only speed and that limit depend on it.
 
     Returns:
         The outputs in the type of `v`, and the state after the last position.
@@ -57,16 +61,20 @@ def delta(
         # Padding has no key, strength or decay: it leaves the state as it is.
         q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
         since_start = log_decay.cumsum(-2)
-        decay = between(since_start[..., 0])
-        system = (strength * (k @ k.mT) * decay).tril(-1)  # the solver adds the unit diagonal
         kept = since_start.exp()
+        to_end = (since_start[..., -1:, :] - since_start).exp()
+        if log_decay.shape[-1] == 1:
+            decay = between(since_start[..., 0])
+            similar, weights = (k @ k.mT) * decay, (q @ k.mT) * decay
+        else:
+            grown = (k * (-since_start).exp()).mT
+            similar, weights = (kept * k) @ grown, ((kept * q) @ grown).tril()
+        system = (strength * similar).tril(-1)  # the solver adds the unit diagonal
         right = torch.cat([strength * v, strength * kept * k], dim=-1)
         values, keys = torch.linalg.solve_triangular(
             system, right, upper=False, unitriangular=True
         ).split([v.shape[-1], k.shape[-1]], dim=-1)
-        weights, read = (q @ k.mT) * decay, kept * q
-        remembered = (k * decay[..., -1, :].unsqueeze(-1)).mT
-        whole = kept[..., -1:, :]
+        read, remembered, whole = kept * q, (k * to_end).mT, kept[..., -1:, :].mT
         outputs = []
         # unbind, not an index: the gradient of each index is as large as all chunks together.
         chunks = (values, keys, read, weights, remembered, whole)
@@ -82,7 +90,7 @@ def delta_step(
     k: Float[Tensor, "b h c"],
     v: Float[Tensor, "b h m"],
     strength: Float[Tensor, "b h 1"],
-    log_decay: Float[Tensor, "b h 1"],
+    log_decay: Float[Tensor, "b h decays"],
     state: Float[Tensor, "b h c m"],
 ) -> tuple[Float[Tensor, "b h m"], Float[Tensor, "b h c m"]]:
     """Return the output of one position in the type of `v`, and the state that includes it."""

@@ -7,6 +7,7 @@ A checkpoint without a number is of format 1.
 import hashlib
 import json
 import pickle
+import re
 import struct
 import zipfile
 import zlib
@@ -21,7 +22,7 @@ from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import Shape
 from linear_transformers.runs.folder import Run, shown
 
-FORMAT = 2
+FORMAT = 3
 
 
 def described(config: dict[str, Any], shape: Shape) -> dict[str, Any]:
@@ -201,6 +202,35 @@ def _from_1(checkpoint: dict[str, Any]) -> dict[str, Any]:
     return checkpoint | {"config": config, "callbacks": states}
 
 
+def _from_2(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """Migrate format 2, in which blocks owned an attention and its projections: no mixers."""
+    model = dict(checkpoint["config"]["model"])
+    if (attention := model.pop("attention", None)) is not None:  # a BiLSTM has none
+        model["mixer"] = {
+            "_target_": "linear_transformers.mixers.MultiHeadAttention",
+            "attention": attention,
+        }
+    config = checkpoint["config"] | {"model": model}
+    return _with_mixers(checkpoint | {"config": config})
+
+
+# What blocks owned that is their mixer's now, in the names of weights.
+_BLOCK_PART = re.compile(r"(\bblocks\.\d+\.)(attention|project_in|project_out)\.")
+_BLOCK_NORM = re.compile(r"(\bblocks\.\d+\.)attention_norm\.")
+
+
+def _with_mixers(node: Any) -> Any:
+    """Return plain data with the present names of weights, wherever they are keys."""
+    if not isinstance(node, dict):
+        return node
+    renamed = {}
+    for key, value in node.items():
+        if isinstance(key, str):
+            key = _BLOCK_NORM.sub(r"\1mixer_norm.", _BLOCK_PART.sub(r"\1mixer.\2.", key))
+        renamed[key] = _with_mixers(value)
+    return renamed
+
+
 # Words in the former key of a ModelCheckpoint's state, and its present key.
 _CALLBACKS = (("'monitor': 'val/", "BestCheckpoint"), ("'monitor': None", "LastCheckpoint"))
 # Classes that moved: their old names, and the new ones.
@@ -212,7 +242,7 @@ ALIASES = {
     "linear_transformers.runtime.showing.": "linear_transformers.callbacks.",
     "linear_transformers.runtime.tracking.": "linear_transformers.tracking.",
 }
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1}
+MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_1, 2: _from_2}
 
 
 def _renamed(node: Any) -> Any:

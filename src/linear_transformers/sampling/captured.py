@@ -2,16 +2,17 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention
+from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, StackState
-from linear_transformers.ops.recurrent import LinearState
 from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 from linear_transformers.shapes import TokensOne
 
@@ -40,7 +41,9 @@ class CapturedStepper(Stepper):
     ) -> str | None:
         if reason := super().unavailable(model, precision):
             return reason
-        if type(model.stack.attention) is not LinearAttention:
+        mixer = model.stack.mixer
+        attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
+        if type(attention) is not LinearAttention:
             return "it is made for linear attention, and the model has another"
         if model.stack.positions.max_length is None:
             return "it is made for sequences of bounded length, and the model has no bound"
@@ -85,9 +88,9 @@ class _CapturedLoop(Loop):
         self, step: Step, start: Prefilled, sample: Sampler, noise: Float[Tensor, "b t z"]
     ):
         self.step, self.sample = step, sample
-        self._kept = [x.clone() for x in _tensors(start, noise)]
-        self.values, self.hidden, self.parameters, self.noise, *sums = self._kept
-        self.layers = tuple(map(LinearState, sums[::2], sums[1::2]))
+        self.values, self.hidden, self.parameters, self.noise, self.layers = tree_map_only(
+            Tensor, torch.clone, _parts(start, noise)
+        )
         # The place of the next value and the number of tokens read so far, on the device.
         self.next = torch.zeros(1, dtype=torch.long, device=noise.device)
         self.read = torch.zeros_like(self.next)
@@ -99,8 +102,8 @@ class _CapturedLoop(Loop):
 
     def restart(self, start: Prefilled, noise: Float[Tensor, "b t z"]) -> None:
         """Copy the sequences, state and noise that the first turn starts from."""
-        for kept, new in zip(self._kept, _tensors(start, noise), strict=True):
-            kept.copy_(new)
+        kept = (self.values, self.hidden, self.parameters, self.noise, self.layers)
+        _copy(_parts(start, noise), kept)
         self.next.fill_(start.places.start)
         self.read.fill_(start.state.position)
 
@@ -116,14 +119,25 @@ class _CapturedLoop(Loop):
 
     def _turn(self) -> None:
         state = StackState(self.read, self.layers)
-        self.parameters.copy_(self.step(self.draw(), state)[0])
+        parameters, state = self.step(self.draw(), state)
+        self.parameters.copy_(parameters)
+        _copy(state.layers, self.layers)
         self.next.add_(1)
         self.read.add_(1)
 
 
-def _tensors(start: Prefilled, noise: Tensor) -> list[Tensor]:
-    sums = (x for layer in start.state.layers for x in layer)
-    return [start.values, start.hidden, start.parameters, noise, *sums]
+def _parts(start: Prefilled, noise: Tensor) -> tuple[Any, ...]:
+    # Positions of layers, too, are counted on the device.
+    counted = partial(torch.full, (1,), device=noise.device)
+    layers = tree_map_only(int, counted, start.state.layers)
+    return start.values, start.hidden, start.parameters, noise, layers
+
+
+def _copy(new: Any, kept: Any) -> None:
+    """Copy the tensors of a state into those of another, but for what was written in place."""
+    for from_, to in zip(tree_leaves(new), tree_leaves(kept), strict=True):
+        if isinstance(to, Tensor) and to is not from_:
+            to.copy_(from_)
 
 
 def capture(call: Callable[[], object], device: torch.device) -> Callable[[], None]:

@@ -10,7 +10,10 @@ from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention
 from linear_transformers.kernels.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
 from linear_transformers.kernels.operator import fuses
+from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers.multi_head import NORM_EPS as HEAD_EPS
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
+from linear_transformers.models.block import NORM_EPS
 from linear_transformers.sampling.stepper import Stepper, padded_rows
 from linear_transformers.shapes import Tokens, TokensOne
 
@@ -36,8 +39,9 @@ class CompiledStepper(Stepper):
     def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
         super().__init__(model, precision)
         self.row_multiple = 1
-        stack = model.stack
-        attention: LinearAttention = stack.attention
+        stack, mixer = model.stack, model.stack.mixer
+        assert isinstance(mixer, MultiHeadAttention)
+        attention: LinearAttention = mixer.attention
         self._packed = PackedStack(
             [_block(block) for block in stack.blocks],
             _norm(stack.norm),
@@ -45,8 +49,10 @@ class CompiledStepper(Stepper):
             StepOptions(
                 num_heads=attention.num_heads,
                 pre_norm=stack.blocks[0].pre_norm,
-                gelu=isinstance(stack.blocks[0].feedforward[1], nn.GELU),
-                norm_eps=stack.norm.eps,
+                activation=stack.blocks[0].activation,
+                output_gate=mixer.output_gate,
+                norm_eps=NORM_EPS,
+                output_norm_eps=HEAD_EPS,
                 eps=attention.eps,
                 scale=attention.scale,
             ),
@@ -58,11 +64,15 @@ class CompiledStepper(Stepper):
         cls, model: AutoregressiveTransformer, precision: str | None = None
     ) -> str | None:
         """Return why the stepper cannot run a model, or None. The first call ever compiles it."""
-        attention, device = model.stack.attention, model.device
+        stack, device = model.stack, model.device
+        mixer = stack.mixer
+        attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
         if device.type != "cpu":
             return f"it is made for CPUs, and the model is on {device}"
         if type(attention) is not LinearAttention or not fuses(attention.feature_map):
             return "it is made for linear attention with feature_map=elu, and the model has another"
+        if mixer.rotary or mixer.qk_norm is not None:
+            return "it has no rotary positions and no norm of queries and keys"
         if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
             return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
         return super().unavailable(model, precision) or kernels.step_unavailable()
@@ -87,19 +97,24 @@ class CompiledStepper(Stepper):
     def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
         stack: Transformer = self.model.stack
         x = stack.positions.step(self.model.tokens(token), state.position)
-        parameters = self._packed.step(x, state.layers)
+        sums, inputs, _ = zip(*state.layers, strict=True)
+        parameters = self._packed.step(x, sums, inputs)
         return parameters, StackState(state.position + 1, state.layers)
 
 
 def _block(block: Block) -> StepBlock:
+    mixer = block.mixer
+    assert isinstance(mixer, MultiHeadAttention)
     up, down = (module for module in block.feedforward if isinstance(module, nn.Linear))
     return StepBlock(
-        project_in=_affine(block.project_in),
-        project_out=_affine(block.project_out),
+        project_in=_affine(mixer.project_in),
+        project_out=_affine(mixer.project_out),
         up=_affine(up),
         down=_affine(down),
-        attention_norm=_norm(block.attention_norm),
+        mixer_norm=_norm(block.mixer_norm),
         feedforward_norm=_norm(block.feedforward_norm),
+        taps=None if mixer.convolution is None else mixer.convolution.weight,
+        output_norm=mixer.output_norm,
     )
 
 
@@ -107,5 +122,5 @@ def _affine(linear: nn.Linear) -> Affine:
     return Affine(linear.weight, linear.bias)
 
 
-def _norm(norm: nn.LayerNorm) -> Norm:
-    return Norm(norm.weight, norm.bias)
+def _norm(norm: nn.LayerNorm | nn.RMSNorm) -> Norm:
+    return Norm(norm.weight, norm.bias if isinstance(norm, nn.LayerNorm) else None)

@@ -41,7 +41,7 @@ class SequenceTask(Task):
         distribution: Callable[[int], ValueDistribution],
     ):
         self.distribution = distribution(shape.num_values)
-        stack = model(max_length=shape.length)
+        stack = model(max_length=shape.axes)
         if not isinstance(stack, Transformer):
             raise ValueError(
                 f"{type(stack).__name__} is no causal stack of layers, and cannot draw values one "
@@ -62,7 +62,7 @@ class SequenceTask(Task):
         return self.model.stack.kernel_on(device)
 
     def cautions(self) -> list[str]:
-        if self.model.stack.attention.exactly_causal:
+        if self.model.stack.mixer.exactly_causal:
             return []
         return ["later values change earlier outputs: its figures are not valid likelihoods"]
 

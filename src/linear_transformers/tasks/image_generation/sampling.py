@@ -104,7 +104,7 @@ class SampleImages(Use[ImageModel]):
             if self.check:
                 record.step_against_forward = self._step_difference(trained, stepper)
             record.checkpoint, record.config = str(trained.path), trained.config
-            record.attention = type(task.model.stack.attention).__name__
+            record.attention = task.model.stack.mixer.name
             record.device, record.stepper = str(task.model.device), stepper.description
             record.batch, record.steps_each = self.batch, prompts.steps
             folder.save()

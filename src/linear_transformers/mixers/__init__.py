@@ -1,0 +1,23 @@
+"""Mixers: layers from vectors to vectors that mix positions, with projections of their own."""
+
+from linear_transformers.mixers.base import Mixer, MixerFactory
+from linear_transformers.mixers.fast_weights import (
+    DeltaNet,
+    GatedDeltaNet,
+    GatedLinearAttention,
+    KimiDeltaAttention,
+    MultiScaleRetention,
+)
+from linear_transformers.mixers.multi_head import MixerState, MultiHeadAttention
+
+__all__ = [
+    "DeltaNet",
+    "GatedDeltaNet",
+    "GatedLinearAttention",
+    "KimiDeltaAttention",
+    "Mixer",
+    "MixerFactory",
+    "MixerState",
+    "MultiHeadAttention",
+    "MultiScaleRetention",
+]

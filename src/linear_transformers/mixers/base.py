@@ -1,0 +1,107 @@
+"""The contract that every mixer keeps."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
+
+State = TypeVar("State")
+
+
+class Mixer(nn.Module, ABC, Generic[State]):
+    """A layer that mixes positions: vectors to vectors, with projections of its own.
+
+    The two forms are one function: stepping through a sequence from `init_state` yields exactly
+    what `forward` yields, up to rounding. States are values: only `step` with `in_place` changes
+    the state it is given.
+
+    Attributes:
+        constant_state: Whether the state's size is independent of the length of the past.
+        exactly_causal: Whether no output depends on a later position.
+        free_options: The options on which only speed and memory depend.
+    """
+
+    constant_state: bool
+    exactly_causal: bool = True
+    free_options: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The name of what mixes, for people."""
+        return type(self).__name__
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether there is a form in which each position sees the whole of its sequence."""
+        return False
+
+    def kernel_on(self, device: torch.device) -> str:
+        """Return the name of the implementation that runs on a device.
+
+        Raises:
+            ValueError: The requested implementation cannot run there.
+        """
+        return "torch"
+
+    def forward(self, x: Hidden) -> Hidden:
+        """Return the outputs of all positions, each seeing itself and those before it."""
+        return self.prefill(x)[0]
+
+    def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
+        """Return the outputs of all positions, each seeing the whole of its sequence.
+
+        Args:
+            x: The inputs.
+            lengths: The length of each sequence, at least 1; None is all of it. Padding is
+                ignored, and outputs at padding are undefined.
+        """
+        raise NotImplementedError(f"{self.name} has no bidirectional form")
+
+    @abstractmethod
+    def init_state(
+        self,
+        batch: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        capacity: int = 0,
+    ) -> State:
+        """Return the initial (empty) state.
+
+        Args:
+            batch: The number of sequences, b.
+            device: The device of the state.
+            dtype: The type of the inputs to come. Sums may be kept in a wider one.
+            capacity: The number of positions to reserve memory for. More may follow; states of
+                constant size ignore it.
+        """
+
+    @abstractmethod
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        """Return the size of one sequence's state after `length` positions, in bytes: all of
+        its parts together."""
+
+    @abstractmethod
+    def step(
+        self, x_i: HiddenOne, state: State, *, in_place: bool = False
+    ) -> tuple[HiddenOne, State]:
+        """Return the output of one position, and the state that includes it.
+
+        With `in_place`, the given state may be overwritten and must not be used again.
+        """
+
+    @abstractmethod
+    def prefill(self, x: Hidden, state: State | None = None) -> tuple[Hidden, State]:
+        """Return the outputs of positions that follow `state`, and the state after them."""
+
+    @abstractmethod
+    def select(self, state: State, rows: Rows) -> State:
+        """Return the state of some of the sequences; a row named twice is forked."""
+
+
+# Called with model_dim and num_heads, once per layer.
+MixerFactory = Callable[[int, int], Mixer]

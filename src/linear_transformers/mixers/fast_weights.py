@@ -1,0 +1,390 @@
+"""Heads whose memory is a matrix that forgets or corrects itself, by gates computed from x.
+
+The layers as their papers have them. "Fast weights" is the oldest name of such recurrences
+(Schmidhuber, 1992).
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from linear_transformers.config.ranges import Positive, Size, Taps, ranged
+from linear_transformers.mixers.multi_head import MultiHead
+from linear_transformers.ops.decayed import decayed, decayed_step
+from linear_transformers.ops.delta import delta, delta_step
+from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
+from linear_transformers.ops.rotary import Rotation
+from linear_transformers.shapes import Hidden, HiddenOne, Rows
+
+# The fastest decay of a feature, in logs: a chunk of 16 positions then stays within float32.
+FASTEST = -5.0
+
+
+class FastWeights(MultiHead):
+    """Heads whose memory is a matrix S, read by queries: o = S^T q / sqrt(d).
+
+    There is no denominator: the norm of the heads' outputs bounds them instead. Projections have
+    no bias.
+    """
+
+    constant_state: bool = True
+    free_options: ClassVar[frozenset[str]] = frozenset({"chunk_size"})
+    over_sequence: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    chunk_size: int
+
+    def make_heads(
+        self, model_dim: int, num_heads: int, *, expand_k: float, expand_v: float, **parts: Any
+    ) -> None:
+        """Make the projections of heads whose keys and values have widths of their own.
+
+        Args:
+            model_dim: The width of inputs and outputs, e.
+            num_heads: The number of heads, h.
+            expand_k: The width of all heads' keys, as a multiple of e.
+            expand_v: The width of all heads' values, as a multiple of e.
+            **parts: See `make_parts`.
+
+        Raises:
+            ValueError: A width does not divide into the heads, or a choice is unknown.
+        """
+        self.key_dim = _head_dim("expand_k", expand_k, model_dim, num_heads)
+        self.value_dim = _head_dim("expand_v", expand_v, model_dim, num_heads)
+        self.make_parts(
+            model_dim,
+            num_heads,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            bias=False,
+            output_norm=True,
+            **parts,
+        )
+
+    @abstractmethod
+    def gates(self, x: Float[Tensor, "*batch e"]) -> tuple[Float[Tensor, "*batch h gates"], ...]:
+        """Return what the operator takes besides queries, keys and values."""
+
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
+    ) -> tuple[Tensor, Tensor]:
+        if rotation is not None:
+            q, k = rotation(q), rotation(k)
+        q, k, *gates = widened(q, k, *self.gates(x))
+        with without_autocast(v):
+            return type(self).over_sequence(
+                q * self.key_dim**-0.5, k, v, *gates, state=past, chunk_size=self.chunk_size
+            )
+
+    def mix_one(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: HiddenOne,
+        past: Any,
+        rotation: Rotation | None,
+        *,
+        in_place: bool,
+    ) -> tuple[Tensor, Tensor]:
+        if rotation is not None:
+            q, k = rotation(q), rotation(k)
+        q, k, *gates = widened(q, k, *self.gates(x))
+        with without_autocast(v):
+            return type(self).over_position(q * self.key_dim**-0.5, k, v, *gates, past)
+
+    def empty_past(
+        self, batch: int, *, device: torch.device | str | None, dtype: torch.dtype, capacity: int
+    ) -> Float[Tensor, "b h d m"]:
+        shape = (batch, self.num_heads, self.key_dim, self.value_dim)
+        return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
+
+    def past_bytes(self, length: int, dtype: torch.dtype) -> int:
+        return self.empty_past(1, device="meta", dtype=dtype, capacity=0).nbytes
+
+    def select_past(self, past: Tensor, rows: Rows) -> Tensor:
+        return past[rows]
+
+
+class MultiScaleRetention(FastWeights):
+    """Retention with a decay of each head's own, a norm and a gate: RetNet.
+
+        S_i = a S_(i-1) + k_i v_i^T    with a = 1 - 2^(-5 - h) for head h = 0, 1, ...
+
+    Sun et al. (2023), eqs. 5 to 8; queries and keys are rotated, which is their xPos.
+
+    Args:
+        model_dim: The width of inputs and outputs, e.
+        num_heads: The number of heads, h.
+        expand_k: The width of all heads' keys, as a multiple of e.
+        expand_v: The width of all heads' values, as a multiple of e.
+        short_convolution: See `MultiHead.make_parts`; not in the paper.
+        rotary: Whether queries and keys are rotated by their positions.
+        output_gate: See `MultiHead.make_parts`.
+        chunk_size: The positions of a chunk. Only speed depends on it.
+
+    Raises:
+        ValueError: A width does not divide into the heads, or a choice is unknown.
+    """
+
+    over_sequence = decayed
+    over_position = decayed_step
+
+    @ranged
+    def __init__(
+        self,
+        model_dim: Size,
+        num_heads: Size,
+        *,
+        expand_k: Positive = 1.0,
+        expand_v: Positive = 2.0,
+        short_convolution: Taps | None = None,
+        rotary: bool = True,
+        output_gate: str | None = "silu",
+        chunk_size: Size = 64,
+    ):
+        super().__init__()
+        self.make_heads(
+            model_dim,
+            num_heads,
+            expand_k=expand_k,
+            expand_v=expand_v,
+            short_convolution=short_convolution,
+            rotary=rotary,
+            output_gate=output_gate,
+        )
+        self.chunk_size = chunk_size
+
+    def gates(self, x: Tensor) -> tuple[Tensor, ...]:
+        head = torch.arange(self.num_heads, device=x.device, dtype=accumulation_dtype(x.dtype))
+        log_decay = torch.log1p(-torch.exp2(-5 - head)).unsqueeze(-1)
+        return (log_decay.expand(*x.shape[:-1], self.num_heads, 1),)
+
+
+class GatedLinearAttention(FastWeights):
+    """Gated linear attention: a decay of each feature and position, computed from x.
+
+        S_i = diag(a_i) S_(i-1) + k_i v_i^T    with a_i = sigmoid(x_i W_1 W_2 + b)^(1/16)
+
+    Yang et al. (2024), section 4.3, with a norm and a gate of the heads' outputs.
+
+    Args:
+        model_dim: The width of inputs and outputs, e.
+        num_heads: The number of heads, h.
+        expand_k: The width of all heads' keys, as a multiple of e.
+        expand_v: The width of all heads' values, as a multiple of e.
+        gate_rank: The rank of the decays' projection.
+        short_convolution: See `MultiHead.make_parts`; not in the paper.
+        output_gate: See `MultiHead.make_parts`.
+
+    Raises:
+        ValueError: A width does not divide into the heads, or a choice is unknown.
+    """
+
+    over_sequence = decayed
+    over_position = decayed_step
+    chunk_size: int = 16
+
+    @ranged
+    def __init__(
+        self,
+        model_dim: Size,
+        num_heads: Size,
+        *,
+        expand_k: Positive = 0.5,
+        expand_v: Positive = 1.0,
+        gate_rank: Size = 16,
+        short_convolution: Taps | None = None,
+        output_gate: str | None = "silu",
+    ):
+        super().__init__()
+        self.make_heads(
+            model_dim,
+            num_heads,
+            expand_k=expand_k,
+            expand_v=expand_v,
+            short_convolution=short_convolution,
+            output_gate=output_gate,
+        )
+        self.decay = nn.Sequential(
+            nn.Linear(model_dim, gate_rank, bias=False),
+            nn.Linear(gate_rank, num_heads * self.key_dim),
+        )
+
+    def gates(self, x: Tensor) -> tuple[Tensor, ...]:
+        (logits,) = widened(self.decay(x).unflatten(-1, (self.num_heads, -1)))
+        return ((F.logsigmoid(logits) / 16).clamp(min=FASTEST),)
+
+
+class DeltaNet(FastWeights):
+    """The delta rule: a key corrects the value that it recalls.
+
+        S_i = (I - b_i k_i k_i^T) S_(i-1) + b_i k_i v_i^T    with b_i = sigmoid(x_i W)
+
+    Yang et al. (2024, "Parallelizing Linear Transformers with the Delta Rule"), section 3:
+    queries, keys and values pass a short convolution and SiLU; queries and keys have length 1.
+
+    Args:
+        model_dim: The width of inputs and outputs, e.
+        num_heads: The number of heads, h.
+        expand_k: The width of all heads' keys, as a multiple of e.
+        expand_v: The width of all heads' values, as a multiple of e.
+        short_convolution: See `MultiHead.make_parts`.
+        output_gate: See `MultiHead.make_parts`.
+        chunk_size: The positions of a chunk. Only speed depends on it.
+
+    Raises:
+        ValueError: A width does not divide into the heads, or a choice is unknown.
+    """
+
+    over_sequence = delta
+    over_position = delta_step
+
+    @ranged
+    def __init__(
+        self,
+        model_dim: Size,
+        num_heads: Size,
+        *,
+        expand_k: Positive = 1.0,
+        expand_v: Positive = 1.0,
+        short_convolution: Taps | None = 4,
+        output_gate: str | None = None,
+        chunk_size: Size = 64,
+    ):
+        super().__init__()
+        self.make_heads(
+            model_dim,
+            num_heads,
+            expand_k=expand_k,
+            expand_v=expand_v,
+            short_convolution=short_convolution,
+            activation=True,
+            qk_norm="l2",
+            output_gate=output_gate,
+        )
+        self.strength = nn.Linear(model_dim, num_heads, bias=False)
+        self.chunk_size = chunk_size
+
+    def gates(self, x: Tensor) -> tuple[Tensor, ...]:
+        (logits,) = widened(self.strength(x).unsqueeze(-1))
+        return logits.sigmoid(), self.log_decay(x, torch.zeros_like(logits))
+
+    def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
+        """Return the logarithms of decays, given those of no decay at all."""
+        return none
+
+
+class GatedDeltaNet(DeltaNet):
+    """The delta rule with a decay of each head: S_(i-1) is first multiplied by a_i.
+
+        log a_i = -exp(A) softplus(x_i W + t)
+
+    Yang, Kautz and Hatamizadeh (2025), eq. 10 and section 3.4; A and t are learned for each head.
+
+    Args:
+        model_dim: See `DeltaNet`.
+        num_heads: See `DeltaNet`.
+        expand_k: See `DeltaNet`.
+        expand_v: See `DeltaNet`.
+        output_gate: See `DeltaNet`.
+        **options: See `DeltaNet`.
+    """
+
+    @ranged
+    def __init__(
+        self,
+        model_dim: Size,
+        num_heads: Size,
+        *,
+        expand_k: Positive = 0.75,
+        expand_v: Positive = 1.5,
+        output_gate: str | None = "silu",
+        **options: Any,
+    ):
+        super().__init__(
+            model_dim,
+            num_heads,
+            expand_k=expand_k,
+            expand_v=expand_v,
+            output_gate=output_gate,
+            **options,
+        )
+        self.decay = Decay(nn.Linear(model_dim, num_heads, bias=False), num_heads, 1)
+
+    def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
+        return self.decay(x)
+
+
+class KimiDeltaAttention(DeltaNet):
+    """The delta rule with a decay of each feature: gated DeltaNet and GLA in one.
+
+    Kimi Team (2025, "Kimi Linear"), eq. 1 and section 3. The projections of decays and of the
+    output gate have the rank of a head's width.
+
+    Args:
+        model_dim: See `DeltaNet`.
+        num_heads: See `DeltaNet`.
+        output_gate: See `DeltaNet`.
+        **options: See `DeltaNet`.
+    """
+
+    @ranged
+    def __init__(
+        self,
+        model_dim: Size,
+        num_heads: Size,
+        *,
+        output_gate: str | None = "sigmoid",
+        chunk_size: Size = 16,
+        **options: Any,
+    ):
+        super().__init__(
+            model_dim, num_heads, output_gate=output_gate, chunk_size=min(chunk_size, 16), **options
+        )
+        rank, width = self.value_dim, num_heads * self.key_dim
+        projection = nn.Sequential(
+            nn.Linear(model_dim, rank, bias=False), nn.Linear(rank, width, bias=False)
+        )
+        self.decay = Decay(projection, num_heads, self.key_dim)
+
+    def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
+        return self.decay(x).clamp(min=FASTEST)
+
+
+class Decay(nn.Module):
+    """The logarithms of decays: -exp(A) softplus(project(x) + t), as in Mamba (Dao and Gu, 2024).
+
+    Args:
+        project: From x to one number for each decay.
+        num_heads: The number of heads, each with an A of its own.
+        width: The number of decays of a head, each with a t of its own.
+    """
+
+    def __init__(self, project: nn.Module, num_heads: int, width: int):
+        super().__init__()
+        self.project = project
+        self.log_rate = nn.Parameter(torch.empty(num_heads, 1).uniform_(1, 16).log())
+        # softplus(t) is log-uniform from 0.001 to 0.1.
+        start = torch.empty(num_heads, width).uniform_(-6.9, -2.3).exp()
+        self.bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))
+
+    def forward(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch h width"]:
+        logits, log_rate, bias = widened(
+            self.project(x).unflatten(-1, self.bias.shape), self.log_rate, self.bias
+        )
+        return -log_rate.exp() * F.softplus(logits + bias)
+
+
+def _head_dim(name: str, expand: float, model_dim: int, num_heads: int) -> int:
+    width = expand * model_dim / num_heads
+    if width < 1 or not width.is_integer():
+        raise ValueError(
+            f"{name}={expand:g} times model_dim={model_dim} does not divide into "
+            f"num_heads={num_heads} equal heads of whole numbers."
+        )
+    return int(width)

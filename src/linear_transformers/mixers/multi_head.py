@@ -1,0 +1,374 @@
+"""Layers of heads: what they have in common, and the one around an attention of q, k and v."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from linear_transformers.attention import AttentionFactory, BidirectionalAttention
+from linear_transformers.config.ranges import Size, Taps, ranged
+from linear_transformers.mixers.base import Mixer
+from linear_transformers.mixers.convolution import ShortConvolution
+from linear_transformers.ops.precision import widened
+from linear_transformers.ops.rotary import Rotation
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
+
+GATES = {"silu": F.silu, "sigmoid": torch.sigmoid}
+QK_NORMS = ("rms", "l2")
+NORM_EPS = 1e-5
+UNIT_EPS = 1e-6  # as published: nearly nothing has no direction
+
+
+class MixerState(NamedTuple):
+    """What a layer of heads remembers.
+
+    Attributes:
+        past: What its heads remember.
+        inputs: The last inputs of its short convolution; None if there is none.
+        position: The number of positions read so far, on the device if it is captured; None if
+            nothing depends on it.
+    """
+
+    past: Any
+    inputs: Float[Tensor, "b kept channels"] | None = None
+    position: int | Int[Tensor, "1"] | None = None
+
+
+class MultiHead(Mixer[MixerState]):
+    """Heads that mix queries, keys and values, all projected from x, into the outputs y.
+
+        q, k, v = x W + b   (each through a short convolution, an activation, norm and rotation)
+        y = W_o (norm(mixed heads) * gate(x W_g)) + b_o
+
+    A subclass says how heads mix: see `mix`, `mix_one`. Its constructor calls `make_parts`.
+    """
+
+    def make_parts(
+        self,
+        model_dim: int,
+        num_heads: int,
+        *,
+        key_dim: int,
+        value_dim: int,
+        shares_keys: bool = False,
+        bias: bool = True,
+        short_convolution: int | None = None,
+        activation: bool = False,
+        qk_norm: str | None = None,
+        rotary: bool = False,
+        output_norm: bool = False,
+        output_gate: str | None = None,
+    ) -> None:
+        """Make the projections and what stands between them and the heads.
+
+        Args:
+            model_dim: The width of inputs and outputs, e.
+            num_heads: The number of heads, h.
+            key_dim: The width of a head's queries and keys, d.
+            value_dim: The width of a head's values, m.
+            shares_keys: Whether queries are their own keys.
+            bias: Whether projections have a bias.
+            short_convolution: The width of the convolution over time of queries, keys and
+                values; None is none.
+            activation: Whether queries, keys and values pass SiLU.
+            qk_norm: The norm of each query and key: `rms`, with a learned scale (Dehghani et
+                al., 2023), `l2`, to length 1, or None.
+            rotary: Whether queries and keys are rotated by their positions (Su et al., 2021).
+            output_norm: Whether each head's output is scaled to unit root mean square, times a
+                learned scale.
+            output_gate: The activation of the gate of the heads' outputs: `silu`, `sigmoid`, or
+                None, which is no gate.
+
+        Raises:
+            ValueError: A choice is unknown.
+        """
+        for name, value, choices in (
+            ("qk_norm", qk_norm, QK_NORMS),
+            ("output_gate", output_gate, tuple(GATES)),
+        ):
+            if value is not None and value not in choices:
+                raise ValueError(f"{name}={value} is unknown. Choose one of {list(choices)}.")
+        self.num_heads = num_heads
+        keys = (key_dim,) if shares_keys else (key_dim, key_dim)
+        self.widths = [num_heads * width for width in (*keys, value_dim)]
+        gate_width = num_heads * value_dim if output_gate else 0
+        self.project_in = nn.Linear(model_dim, sum(self.widths) + gate_width, bias=bias)
+        self.project_out = nn.Linear(num_heads * value_dim, model_dim, bias=bias)
+        self.convolution = (
+            ShortConvolution(sum(self.widths), short_convolution) if short_convolution else None
+        )
+        self.activation: Callable[[Tensor], Tensor] | None = F.silu if activation else None
+        self.qk_norm = qk_norm
+        self.rotary = rotary
+        if qk_norm == "rms":
+            self.q_scale = nn.Parameter(torch.ones(key_dim))
+            self.k_scale = nn.Parameter(torch.ones(key_dim))
+        self.output_norm = nn.Parameter(torch.ones(value_dim)) if output_norm else None
+        self.output_gate = output_gate
+
+    @abstractmethod
+    def empty_past(
+        self, batch: int, *, device: torch.device | str | None, dtype: torch.dtype, capacity: int
+    ) -> Any:
+        """Return what the heads remember of nothing."""
+
+    @abstractmethod
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
+    ) -> tuple[Tensor, Any]:
+        """Return the heads' outputs [b, t, h, m] at all positions, and what they remember."""
+
+    @abstractmethod
+    def mix_one(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: HiddenOne,
+        past: Any,
+        rotation: Rotation | None,
+        *,
+        in_place: bool,
+    ) -> tuple[Tensor, Any]:
+        """Return the heads' outputs [b, h, m] at one position, and what they remember."""
+
+    def init_state(
+        self,
+        batch: int,
+        *,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float32,
+        capacity: int = 0,
+    ) -> MixerState:
+        past = self.empty_past(batch, device=device, dtype=dtype, capacity=capacity)
+        inputs = None
+        if self.convolution is not None:
+            shape = (batch, self.convolution.width - 1, sum(self.widths))
+            inputs = torch.zeros(shape, device=device, dtype=dtype)
+        return MixerState(past, inputs, 0 if self.rotary else None)
+
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        state = self.init_state(1, device="meta", dtype=dtype)
+        return self.past_bytes(length, dtype) + (0 if state.inputs is None else state.inputs.nbytes)
+
+    @abstractmethod
+    def past_bytes(self, length: int, dtype: torch.dtype) -> int:
+        """Return the size of what the heads of one sequence remember, in bytes."""
+
+    def prefill(self, x: Hidden, state: MixerState | None = None) -> tuple[Hidden, MixerState]:
+        past, inputs, position = MixerState(None) if state is None else state
+        mixed, gate = self._projected(x)
+        if self.convolution is not None:
+            mixed, inputs = self.convolution(mixed, inputs)
+        rotation = self._rotation(x, position or 0, x.shape[1])
+        outputs, past = self.mix(*self._heads(mixed), x, past, rotation)
+        after = (position or 0) + x.shape[1] if self.rotary else None
+        return self._output(outputs, gate), MixerState(past, inputs, after)
+
+    def step(
+        self, x_i: HiddenOne, state: MixerState, *, in_place: bool = False
+    ) -> tuple[HiddenOne, MixerState]:
+        past, inputs, position = state
+        mixed, gate = self._projected(x_i)
+        if self.convolution is not None:
+            assert inputs is not None
+            mixed, inputs = self.convolution.step(mixed, inputs)
+        rotation = None if position is None else self._rotation(x_i, position, 1)
+        outputs, past = self.mix_one(*self._heads(mixed), x_i, past, rotation, in_place=in_place)
+        after = None if position is None else position + 1
+        return self._output(outputs, gate), MixerState(past, inputs, after)
+
+    def select(self, state: MixerState, rows: Rows) -> MixerState:
+        inputs = None if state.inputs is None else state.inputs[rows]
+        return MixerState(self.select_past(state.past, rows), inputs, state.position)
+
+    @abstractmethod
+    def select_past(self, past: Any, rows: Rows) -> Any:
+        """Return what the heads of some of the sequences remember."""
+
+    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return what is mixed, queries, keys and values side by side, and the gate's inputs."""
+        if x.shape[-1] != self.project_in.in_features:
+            raise ValueError(
+                f"{type(self).__name__} was given {list(x.shape)}, and takes vectors of width "
+                f"{self.project_in.in_features}: [batch, time, width], or in a step [batch, width]."
+            )
+        projected = self.project_in(x)
+        if self.output_gate is None:
+            return projected, None
+        mixed = sum(self.widths)
+        return projected[..., :mixed], projected[..., mixed:]
+
+    def _rotation(self, x: Tensor, start: int | Int[Tensor, "1"], count: int) -> Rotation | None:
+        """Return the rotation of some positions, where there are rotary ones."""
+        if not self.rotary:
+            return None
+        return Rotation(start + torch.arange(count, device=x.device))
+
+    def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values, head by head."""
+        if self.activation is not None:
+            mixed = self.activation(mixed)
+        parts = [part.unflatten(-1, (self.num_heads, -1)) for part in mixed.split(self.widths, -1)]
+        q, k, v = parts[0], parts[-2], parts[-1]  # of two parts, the first is both query and key
+        if self.qk_norm is None:
+            return q, k, v
+        if self.qk_norm == "l2":
+            return _unit(q), _unit(k), v
+        return _normed(q, self.q_scale), _normed(k, self.k_scale), v
+
+    def _output(self, outputs: Tensor, gate: Tensor | None) -> Tensor:
+        if self.output_norm is not None:
+            outputs = _normed(outputs, self.output_norm)
+        y = outputs.flatten(-2)
+        if gate is not None:
+            assert self.output_gate is not None
+            y = y * GATES[self.output_gate](gate)
+        return self.project_out(y)
+
+
+class MultiHeadAttention(MultiHead):
+    """Heads that attend: any attention of queries, keys and values.
+
+    Args:
+        model_dim: The width of inputs and outputs, e.
+        num_heads: The number of heads, h; each is e / h wide.
+        attention: The constructor of the attention, which takes `num_heads` and `head_dim`.
+        short_convolution: See `MultiHead.make_parts`.
+        qk_norm: See `MultiHead.make_parts`.
+        rotary: See `MultiHead.make_parts`. Linear attention has it in the numerator only.
+        output_norm: See `MultiHead.make_parts`.
+        output_gate: See `MultiHead.make_parts`.
+
+    Raises:
+        ValueError: `model_dim` is not a multiple of `num_heads`, or a choice is unknown.
+    """
+
+    @ranged
+    def __init__(
+        self,
+        model_dim: Size,
+        num_heads: Size,
+        *,
+        attention: AttentionFactory,
+        short_convolution: Taps | None = None,
+        qk_norm: str | None = None,
+        rotary: bool = False,
+        output_norm: bool = False,
+        output_gate: str | None = None,
+    ):
+        super().__init__()
+        head_dim = whole_heads(model_dim, num_heads)
+        # First, so that parameters keep the order that optimizers' states have in checkpoints.
+        self.attention: Any = attention(num_heads, head_dim)  # not every one has every form
+        self.make_parts(
+            model_dim,
+            num_heads,
+            key_dim=head_dim,
+            value_dim=head_dim,
+            shares_keys=self.attention.shares_keys,
+            short_convolution=short_convolution,
+            qk_norm=qk_norm,
+            rotary=rotary,
+            output_norm=output_norm,
+            output_gate=output_gate,
+        )
+        self.constant_state = self.attention.constant_state
+        self.exactly_causal = self.attention.exactly_causal
+
+    @property
+    def name(self) -> str:
+        return type(self.attention).__name__
+
+    @property
+    def is_bidirectional(self) -> bool:
+        return isinstance(self.attention, BidirectionalAttention)
+
+    def kernel_on(self, device: torch.device) -> str:
+        return self.attention.kernel_on(device)
+
+    def forward(self, x: Hidden) -> Hidden:
+        mixed, gate = self._projected(x)
+        if self.convolution is not None:
+            mixed, _ = self.convolution(mixed)
+        heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0, x.shape[1]))
+        return self._output(self.attention(*heads, **more), gate)
+
+    def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
+        mixed, gate = self._projected(x)
+        if self.convolution is not None:
+            mixed = self.convolution.centred(mixed, lengths)
+        heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0, x.shape[1]))
+        return self._output(self.attention.bidirectional(*heads, lengths, **more), gate)
+
+    def empty_past(
+        self, batch: int, *, device: torch.device | str | None, dtype: torch.dtype, capacity: int
+    ) -> Any:
+        return self.attention.init_state(batch, device=device, dtype=dtype, capacity=capacity)
+
+    def past_bytes(self, length: int, dtype: torch.dtype) -> int:
+        return self.attention.state_bytes(length, dtype)
+
+    def mix(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
+    ) -> tuple[Tensor, Any]:
+        heads, more = self._rotated(q, k, v, rotation)
+        return self.attention.prefill(*heads, past, **more)
+
+    def mix_one(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        x: HiddenOne,
+        past: Any,
+        rotation: Rotation | None,
+        *,
+        in_place: bool,
+    ) -> tuple[Tensor, Any]:
+        heads, more = self._rotated(q, k, v, rotation)
+        if in_place and not more:
+            return self.attention.step_in_place(*heads, past)
+        return self.attention.step(*heads, past, **more)
+
+    def select_past(self, past: Any, rows: Rows) -> Any:
+        return self.attention.select(past, rows)
+
+    def _rotated(
+        self, q: Tensor, k: Tensor, v: Tensor, rotation: Rotation | None
+    ) -> tuple[tuple[Tensor, Tensor, Tensor], dict[str, Rotation]]:
+        """Return queries, keys and values, and what the attention takes besides."""
+        if rotation is None:
+            return (q, k, v), {}
+        if self.attention.rotates_features:
+            return (q, k, v), {"rotation": rotation}
+        return (rotation(q), rotation(k), v), {}
+
+
+def whole_heads(model_dim: int, num_heads: int) -> int:
+    """Return the width of a head.
+
+    Raises:
+        ValueError: `model_dim` is not a multiple of `num_heads`.
+    """
+    if model_dim % num_heads:
+        nearest = num_heads * max(1, round(model_dim / num_heads))
+        raise ValueError(
+            f"model_dim={model_dim} does not divide into num_heads={num_heads} equal heads. "
+            f"The nearest width that does is {nearest}."
+        )
+    return model_dim // num_heads
+
+
+def _unit(x: Tensor) -> Tensor:
+    (wide,) = widened(x)
+    return (wide * (wide.square().sum(-1, keepdim=True) + UNIT_EPS).rsqrt()).to(x.dtype)
+
+
+def _normed(x: Tensor, scale: Tensor) -> Tensor:
+    (wide,) = widened(x)
+    return F.rms_norm(wide, wide.shape[-1:], scale.to(wide.dtype), eps=NORM_EPS).to(x.dtype)

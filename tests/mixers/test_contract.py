@@ -1,0 +1,147 @@
+"""The promises of `linear_transformers.testing`, for every mixer and every choice of its parts."""
+
+from functools import partial
+
+import pytest
+import torch
+
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import (
+    DeltaNet,
+    GatedDeltaNet,
+    GatedLinearAttention,
+    KimiDeltaAttention,
+    MultiHeadAttention,
+    MultiScaleRetention,
+)
+from linear_transformers.testing import (
+    HEADS,
+    WIDTH,
+    name_of,
+    of_heads,
+    promises_of,
+    random_inputs,
+)
+
+PARTS = {
+    "plain": {},
+    "convolution": {"short_convolution": 4},
+    "one tap": {"short_convolution": 1},
+    "rotary": {"rotary": True},
+    "norms": {"qk_norm": "rms", "output_norm": True},
+    "l2 and gate": {"qk_norm": "l2", "output_gate": "silu"},
+    "all": {
+        "short_convolution": 3, "rotary": True, "qk_norm": "rms", "output_norm": True,
+        "output_gate": "sigmoid",
+    },
+}  # fmt: skip
+ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
+MIXERS = {
+    f"{attention} {parts}": partial(MultiHeadAttention, attention=ATTENTIONS[attention], **options)
+    for attention in ATTENTIONS
+    for parts, options in PARTS.items()
+} | {
+    "retention": MultiScaleRetention,
+    "retention, plain": partial(
+        MultiScaleRetention, rotary=False, short_convolution=4, chunk_size=8, output_gate=None
+    ),
+    "gla": GatedLinearAttention,
+    "gla, convolution": partial(GatedLinearAttention, short_convolution=4, expand_k=1.0),
+    "delta": partial(DeltaNet, chunk_size=16),
+    "delta, gated": partial(DeltaNet, short_convolution=None, output_gate="silu", expand_v=2.0),
+    "gated delta": GatedDeltaNet,
+    "gated delta, small chunks": partial(GatedDeltaNet, chunk_size=8),
+    "kimi": KimiDeltaAttention,
+}  # fmt: skip
+BIDIRECTIONAL = [name for name in MIXERS if MIXERS[name](24, 3).is_bidirectional]
+
+
+def build(name: str):
+    torch.manual_seed(0)
+    return of_heads(MIXERS[name])(HEADS, WIDTH).double().eval()
+
+
+@pytest.mark.parametrize(
+    ("name", "promise"),
+    [
+        pytest.param(name, promise, id=f"{name}: {name_of(promise)}")
+        for name in MIXERS
+        for promise in promises_of(of_heads(MIXERS[name]))
+    ],
+)
+def test_promises_are_kept(name, promise):
+    torch.manual_seed(0)
+    promise(of_heads(MIXERS[name]))
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_padding_is_not_seen_by_those_that_see_everything(name):
+    mixer = build(name)
+    (x,) = random_inputs(mixer, 21)
+    lengths = torch.tensor([21, 13])
+    padded = x.clone()
+    padded[1, 13:] = torch.nan
+    outputs = mixer.bidirectional(padded, lengths)
+    torch.testing.assert_close(outputs[0], mixer.bidirectional(x)[0])
+    torch.testing.assert_close(outputs[1, :13], mixer.bidirectional(x[1:, :13])[0])
+
+
+@pytest.mark.parametrize("name", BIDIRECTIONAL)
+def test_those_that_see_everything_see_both_sides(name):
+    mixer = build(name)
+    (x,) = random_inputs(mixer, 9, b=1)
+    x.requires_grad_()
+    (seen,) = torch.autograd.grad(mixer.bidirectional(x)[0, 4].sum(), x)
+    assert (seen[0].abs().sum(-1) > 0).all()
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_rotary_positions_tell_distances_only(attention):
+    """Later by 7 everywhere is the same, in what the weights are of."""
+    mixer = build(f"{attention} rotary")
+    (x,) = random_inputs(mixer, 12)
+    state = mixer.init_state(2, dtype=torch.float64)
+    outputs, _ = mixer.prefill(x, state)
+    shifted, _ = mixer.prefill(x, state._replace(position=7))
+    torch.testing.assert_close(shifted, outputs)
+    still = build(f"{attention} plain")
+    assert not torch.allclose(still(x), outputs)
+
+
+def test_one_tap_of_one_is_no_convolution():
+    mixer, plain = build("linear one tap"), build("linear plain")
+    torch.nn.init.ones_(mixer.convolution.weight)
+    plain.load_state_dict(mixer.state_dict(), strict=False)
+    (x,) = random_inputs(mixer, 17)
+    torch.testing.assert_close(mixer(x), plain(x))
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (partial(MIXERS["linear plain"], 16, 3), ("model_dim=16", "num_heads=3", "width that")),
+        (partial(MIXERS["linear plain"], 16, 4, qk_norm="max"), ("qk_norm=max", "rms")),
+        (partial(MIXERS["linear plain"], 16, 4, output_gate="relu"), ("output_gate=relu", "silu")),
+        (partial(MIXERS["linear plain"], 16, 4, short_convolution=0), ("short_convolution=0", "1")),
+        (partial(GatedDeltaNet, 16, 8), ("expand_k=0.75", "num_heads=8")),
+        (partial(DeltaNet, 16, 4, expand_v=0.0), ("expand_v=0.0", "above 0")),
+        (partial(KimiDeltaAttention, 16, 4, output_gate="tanh"), ("output_gate=tanh", "sigmoid")),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused(make, words, raises_one_line):
+    with raises_one_line(*words):
+        make()
+
+
+def test_vectors_of_another_width_are_refused(raises_one_line):
+    mixer = build("gated delta")
+    for call in (mixer, mixer.prefill):
+        with raises_one_line("GatedDeltaNet", "[2, 24, 5]", "width 24"):
+            call(torch.zeros(2, 24, 5, dtype=torch.float64))
+
+
+def test_rotary_positions_of_odd_heads_are_refused(raises_one_line):
+    mixer = MultiHeadAttention(9, 3, attention=SoftmaxAttention, rotary=True)
+    with raises_one_line("there are 3 of a head", "rotary=false"):
+        mixer(torch.zeros(1, 2, 9))
