@@ -33,7 +33,7 @@ PARTS = {
     "l2 and gate": {"qk_norm": "l2", "output_gate": "silu"},
     "all": {
         "short_convolution": 3, "rotary": True, "qk_norm": "rms", "output_norm": True,
-        "output_gate": "sigmoid",
+        "output_gate": "sigmoid", "low_rank_gate": True,
     },
 }  # fmt: skip
 ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
@@ -53,6 +53,13 @@ MIXERS = {
     "gated delta": GatedDeltaNet,
     "gated delta, small chunks": partial(GatedDeltaNet, chunk_size=8),
     "kimi": KimiDeltaAttention,
+    "kimi, all": partial(
+        KimiDeltaAttention, rotary=True, qk_norm="rms", low_rank_gate=False, chunk_size=5
+    ),
+    "gla, all": partial(
+        GatedLinearAttention, rotary=True, qk_norm="l2", output_norm=False, low_rank_gate=True,
+        expand_k=1.0,
+    ),
 }  # fmt: skip
 BIDIRECTIONAL = [name for name in MIXERS if MIXERS[name](24, 3).is_bidirectional]
 
@@ -126,6 +133,7 @@ def test_one_tap_of_one_is_no_convolution():
         (partial(MIXERS["linear plain"], 16, 4, short_convolution=0), ("short_convolution=0", "1")),
         (partial(GatedDeltaNet, 16, 8), ("expand_k=0.75", "num_heads=8")),
         (partial(DeltaNet, 16, 4, expand_v=0.0), ("expand_v=0.0", "above 0")),
+        (partial(KimiDeltaAttention, 16, 4, chunk_size=17), ("chunk_size=17", "at most 16")),
         (partial(KimiDeltaAttention, 16, 4, output_gate="tanh"), ("output_gate=tanh", "sigmoid")),
     ],
 )  # fmt: skip

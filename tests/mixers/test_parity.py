@@ -30,10 +30,13 @@ def theirs(operator: str, name: str):
 def projected(mixer, x):
     """Queries, keys, values [b, t, h, .] and the gate's input, each by a projection of its own."""
     sizes = [HEADS * mixer.key_dim] * 2 + [HEADS * mixer.value_dim]
-    gated = mixer.output_gate is not None
-    matrices = mixer.project_in.weight.split(sizes + sizes[2:] * gated)
+    beside = mixer.output_gate is not None and not mixer.low_rank_gate
+    matrices = mixer.project_in.weight.split(sizes + sizes[2:] * beside)
     q, k, v = (F.linear(x, matrix) for matrix in matrices[:3])
-    gate = F.linear(x, matrices[3]) if gated else None
+    gate = F.linear(x, matrices[3]) if beside else None
+    if mixer.low_rank_gate:
+        narrow, widen = mixer.project_gate
+        gate = F.linear(F.linear(x, narrow.weight), widen.weight, widen.bias)
     if mixer.convolution is not None:
         taps = mixer.convolution.weight.split(sizes, dim=1)
         q, k, v = (F.silu(convolved(part, w)) for part, w in zip((q, k, v), taps, strict=True))

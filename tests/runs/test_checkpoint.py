@@ -111,6 +111,38 @@ def test_every_format_has_its_migration():
     assert sorted(MIGRATIONS) == list(range(1, FORMAT))
 
 
+def test_format_2_is_brought_up_to_date(tmp_path):
+    """Blocks owned an attention and its projections; an encoder has a projection, too."""
+    linear = {"_target_": "linear_transformers.attention.LinearAttention", "eps": 1e-6}
+    weights = {
+        name: torch.full((1,), float(i))
+        for i, name in enumerate(
+            ("project_in.weight", "stack.blocks.0.attention.weight",
+             "stack.blocks.0.project_in.bias", "stack.blocks.10.project_out.weight",
+             "stack.blocks.0.attention_norm.weight", "stack.blocks.0.feedforward_norm.weight")
+        )
+    }  # fmt: skip
+    config = {"model": {"_target_": "linear_transformers.models.Transformer", "attention": linear}}
+    averaged = {"callbacks": {"EMA": {"weights": dict(weights)}}}
+    old = content(1.0) | {"config": config, "format": 2, "state_dict": weights} | averaged
+    torch.save(old, tmp_path / "old.ckpt")
+    found = read_checkpoint(tmp_path / "old.ckpt")
+    assert found["format"] == FORMAT
+    assert found["config"]["model"] == {
+        "_target_": "linear_transformers.models.Transformer",
+        "mixer": {
+            "_target_": "linear_transformers.mixers.MultiHeadAttention", "attention": linear,
+        },
+    }  # fmt: skip
+    names = (
+        "project_in.weight", "stack.blocks.0.mixer.attention.weight",
+        "stack.blocks.0.mixer.project_in.bias", "stack.blocks.10.mixer.project_out.weight",
+        "stack.blocks.0.mixer_norm.weight", "stack.blocks.0.feedforward_norm.weight",
+    )  # fmt: skip
+    for kept in (found["state_dict"], found["callbacks"]["EMA"]["weights"]):
+        assert {name: float(kept[name]) for name in kept} == dict(zip(names, range(6), strict=True))
+
+
 def test_a_missing_checkpoint_is_named(tmp_path, raises_one_line):
     with raises_one_line("gone.ckpt", "does not exist"):
         read_checkpoint(tmp_path / "gone.ckpt")

@@ -6,10 +6,11 @@ The layers as their papers have them. "Fast weights" is the oldest name of such 
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Le
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -21,8 +22,9 @@ from linear_transformers.ops.precision import accumulation_dtype, widened, witho
 from linear_transformers.ops.rotary import Rotation
 from linear_transformers.shapes import Hidden, HiddenOne, Rows
 
-# The fastest decay of a feature, in logs: a chunk of 16 positions then stays within float32.
-FASTEST = -5.0
+# The fastest decay of a feature, in logs: a chunk of so many positions stays within float32.
+FASTEST, FINE_CHUNK = -5.0, 16
+FineChunk = Annotated[int, Ge(1), Le(FINE_CHUNK)]
 
 
 class FastWeights(MultiHead):
@@ -30,6 +32,18 @@ class FastWeights(MultiHead):
 
     There is no denominator: the norm of the heads' outputs bounds them instead. Projections have
     no bias.
+
+    Args:
+        model_dim: The width of inputs and outputs, e.
+        num_heads: The number of heads, h.
+        expand_k: The width of all heads' keys, as a multiple of e.
+        expand_v: The width of all heads' values, as a multiple of e.
+        chunk_size: The positions of a chunk. Only speed depends on it.
+        output_norm: See `MultiHead`.
+        **parts: See `MultiHead`.
+
+    Raises:
+        ValueError: A width does not divide into the heads, or a choice is unknown.
     """
 
     constant_state: bool = True
@@ -38,31 +52,23 @@ class FastWeights(MultiHead):
     over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     chunk_size: int
 
-    def make_heads(
-        self, model_dim: int, num_heads: int, *, expand_k: float, expand_v: float, **parts: Any
-    ) -> None:
-        """Make the projections of heads whose keys and values have widths of their own.
-
-        Args:
-            model_dim: The width of inputs and outputs, e.
-            num_heads: The number of heads, h.
-            expand_k: The width of all heads' keys, as a multiple of e.
-            expand_v: The width of all heads' values, as a multiple of e.
-            **parts: See `make_parts`.
-
-        Raises:
-            ValueError: A width does not divide into the heads, or a choice is unknown.
-        """
+    def __init__(
+        self,
+        model_dim: int,
+        num_heads: int,
+        *,
+        expand_k: float,
+        expand_v: float,
+        chunk_size: int,
+        output_norm: bool = True,
+        **parts: Any,
+    ):
+        super().__init__(output_norm=output_norm, **parts)
+        self.chunk_size = chunk_size
         self.key_dim = _head_dim("expand_k", expand_k, model_dim, num_heads)
         self.value_dim = _head_dim("expand_v", expand_v, model_dim, num_heads)
-        self.make_parts(
-            model_dim,
-            num_heads,
-            key_dim=self.key_dim,
-            value_dim=self.value_dim,
-            bias=False,
-            output_norm=True,
-            **parts,
+        self.project(
+            model_dim, num_heads, key_dim=self.key_dim, value_dim=self.value_dim, bias=False
         )
 
     @abstractmethod
@@ -118,17 +124,14 @@ class MultiScaleRetention(FastWeights):
     Sun et al. (2023), eqs. 5 to 8; queries and keys are rotated, which is their xPos.
 
     Args:
-        model_dim: The width of inputs and outputs, e.
-        num_heads: The number of heads, h.
-        expand_k: The width of all heads' keys, as a multiple of e.
-        expand_v: The width of all heads' values, as a multiple of e.
-        short_convolution: See `MultiHead.make_parts`; not in the paper.
-        rotary: Whether queries and keys are rotated by their positions.
-        output_gate: See `MultiHead.make_parts`.
-        chunk_size: The positions of a chunk. Only speed depends on it.
-
-    Raises:
-        ValueError: A width does not divide into the heads, or a choice is unknown.
+        model_dim: See `FastWeights`.
+        num_heads: See `FastWeights`.
+        expand_k: See `FastWeights`.
+        expand_v: See `FastWeights`.
+        rotary: See `MultiHead`.
+        output_gate: See `MultiHead`.
+        chunk_size: See `FastWeights`.
+        **parts: See `MultiHead`.
     """
 
     over_sequence = decayed
@@ -142,22 +145,15 @@ class MultiScaleRetention(FastWeights):
         *,
         expand_k: Positive = 1.0,
         expand_v: Positive = 2.0,
-        short_convolution: Taps | None = None,
         rotary: bool = True,
         output_gate: str | None = "silu",
         chunk_size: Size = 64,
+        **parts: Any,
     ):
-        super().__init__()
-        self.make_heads(
-            model_dim,
-            num_heads,
-            expand_k=expand_k,
-            expand_v=expand_v,
-            short_convolution=short_convolution,
-            rotary=rotary,
-            output_gate=output_gate,
+        own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
+        super().__init__(
+            model_dim, num_heads, **own, rotary=rotary, output_gate=output_gate, **parts
         )
-        self.chunk_size = chunk_size
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         head = torch.arange(self.num_heads, device=x.device, dtype=accumulation_dtype(x.dtype))
@@ -173,21 +169,18 @@ class GatedLinearAttention(FastWeights):
     Yang et al. (2024), section 4.3, with a norm and a gate of the heads' outputs.
 
     Args:
-        model_dim: The width of inputs and outputs, e.
-        num_heads: The number of heads, h.
-        expand_k: The width of all heads' keys, as a multiple of e.
-        expand_v: The width of all heads' values, as a multiple of e.
-        gate_rank: The rank of the decays' projection.
-        short_convolution: See `MultiHead.make_parts`; not in the paper.
-        output_gate: See `MultiHead.make_parts`.
-
-    Raises:
-        ValueError: A width does not divide into the heads, or a choice is unknown.
+        model_dim: See `FastWeights`.
+        num_heads: See `FastWeights`.
+        expand_k: See `FastWeights`.
+        expand_v: See `FastWeights`.
+        decay_rank: The rank of the decays' projection.
+        output_gate: See `MultiHead`.
+        chunk_size: See `FastWeights`.
+        **parts: See `MultiHead`.
     """
 
     over_sequence = decayed
     over_position = decayed_step
-    chunk_size: int = 16
 
     @ranged
     def __init__(
@@ -197,22 +190,16 @@ class GatedLinearAttention(FastWeights):
         *,
         expand_k: Positive = 0.5,
         expand_v: Positive = 1.0,
-        gate_rank: Size = 16,
-        short_convolution: Taps | None = None,
+        decay_rank: Size = 16,
         output_gate: str | None = "silu",
+        chunk_size: FineChunk = FINE_CHUNK,
+        **parts: Any,
     ):
-        super().__init__()
-        self.make_heads(
-            model_dim,
-            num_heads,
-            expand_k=expand_k,
-            expand_v=expand_v,
-            short_convolution=short_convolution,
-            output_gate=output_gate,
-        )
+        own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
+        super().__init__(model_dim, num_heads, **own, output_gate=output_gate, **parts)
         self.decay = nn.Sequential(
-            nn.Linear(model_dim, gate_rank, bias=False),
-            nn.Linear(gate_rank, num_heads * self.key_dim),
+            nn.Linear(model_dim, decay_rank, bias=False),
+            nn.Linear(decay_rank, num_heads * self.key_dim),
         )
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
@@ -229,20 +216,19 @@ class DeltaNet(FastWeights):
     queries, keys and values pass a short convolution and SiLU; queries and keys have length 1.
 
     Args:
-        model_dim: The width of inputs and outputs, e.
-        num_heads: The number of heads, h.
-        expand_k: The width of all heads' keys, as a multiple of e.
-        expand_v: The width of all heads' values, as a multiple of e.
-        short_convolution: See `MultiHead.make_parts`.
-        output_gate: See `MultiHead.make_parts`.
-        chunk_size: The positions of a chunk. Only speed depends on it.
-
-    Raises:
-        ValueError: A width does not divide into the heads, or a choice is unknown.
+        model_dim: See `FastWeights`.
+        num_heads: See `FastWeights`.
+        expand_k: See `FastWeights`.
+        expand_v: See `FastWeights`.
+        short_convolution: See `MultiHead`.
+        qk_norm: See `MultiHead`.
+        chunk_size: See `FastWeights`.
+        **parts: See `MultiHead`.
     """
 
     over_sequence = delta
     over_position = delta_step
+    activates: ClassVar[bool] = True
 
     @ranged
     def __init__(
@@ -253,22 +239,14 @@ class DeltaNet(FastWeights):
         expand_k: Positive = 1.0,
         expand_v: Positive = 1.0,
         short_convolution: Taps | None = 4,
-        output_gate: str | None = None,
+        qk_norm: str | None = "l2",
         chunk_size: Size = 64,
+        **parts: Any,
     ):
-        super().__init__()
-        self.make_heads(
-            model_dim,
-            num_heads,
-            expand_k=expand_k,
-            expand_v=expand_v,
-            short_convolution=short_convolution,
-            activation=True,
-            qk_norm="l2",
-            output_gate=output_gate,
-        )
+        own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
+        parts |= {"short_convolution": short_convolution, "qk_norm": qk_norm}
+        super().__init__(model_dim, num_heads, **own, **parts)
         self.strength = nn.Linear(model_dim, num_heads, bias=False)
-        self.chunk_size = chunk_size
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         (logits,) = widened(self.strength(x).unsqueeze(-1))
@@ -287,11 +265,11 @@ class GatedDeltaNet(DeltaNet):
     Yang, Kautz and Hatamizadeh (2025), eq. 10 and section 3.4; A and t are learned for each head.
 
     Args:
-        model_dim: See `DeltaNet`.
-        num_heads: See `DeltaNet`.
-        expand_k: See `DeltaNet`.
-        expand_v: See `DeltaNet`.
-        output_gate: See `DeltaNet`.
+        model_dim: See `FastWeights`.
+        num_heads: See `FastWeights`.
+        expand_k: See `FastWeights`.
+        expand_v: See `FastWeights`.
+        output_gate: See `MultiHead`.
         **options: See `DeltaNet`.
     """
 
@@ -306,14 +284,8 @@ class GatedDeltaNet(DeltaNet):
         output_gate: str | None = "silu",
         **options: Any,
     ):
-        super().__init__(
-            model_dim,
-            num_heads,
-            expand_k=expand_k,
-            expand_v=expand_v,
-            output_gate=output_gate,
-            **options,
-        )
+        options |= {"expand_k": expand_k, "expand_v": expand_v, "output_gate": output_gate}
+        super().__init__(model_dim, num_heads, **options)
         self.decay = Decay(nn.Linear(model_dim, num_heads, bias=False), num_heads, 1)
 
     def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
@@ -323,13 +295,15 @@ class GatedDeltaNet(DeltaNet):
 class KimiDeltaAttention(DeltaNet):
     """The delta rule with a decay of each feature: gated DeltaNet and GLA in one.
 
-    Kimi Team (2025, "Kimi Linear"), eq. 1 and section 3. The projections of decays and of the
-    output gate have the rank of a head's width.
+    Kimi Team (2025, "Kimi Linear"), eq. 1 and section 3. The projections of decays and of the gate
+    have the rank of a head's width.
 
     Args:
-        model_dim: See `DeltaNet`.
-        num_heads: See `DeltaNet`.
-        output_gate: See `DeltaNet`.
+        model_dim: See `FastWeights`.
+        num_heads: See `FastWeights`.
+        output_gate: See `MultiHead`.
+        low_rank_gate: See `MultiHead`.
+        chunk_size: See `FastWeights`.
         **options: See `DeltaNet`.
     """
 
@@ -340,12 +314,13 @@ class KimiDeltaAttention(DeltaNet):
         num_heads: Size,
         *,
         output_gate: str | None = "sigmoid",
-        chunk_size: Size = 16,
+        low_rank_gate: bool = True,
+        chunk_size: FineChunk = FINE_CHUNK,
         **options: Any,
     ):
-        super().__init__(
-            model_dim, num_heads, output_gate=output_gate, chunk_size=min(chunk_size, 16), **options
-        )
+        options |= {"output_gate": output_gate, "low_rank_gate": low_rank_gate}
+        options |= {"chunk_size": chunk_size}
+        super().__init__(model_dim, num_heads, **options)
         rank, width = self.value_dim, num_heads * self.key_dim
         projection = nn.Sequential(
             nn.Linear(model_dim, rank, bias=False), nn.Linear(rank, width, bias=False)

@@ -1,8 +1,7 @@
 """Layers of heads: what they have in common, and the one around an attention of q, k and v."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -44,10 +43,53 @@ class MultiHead(Mixer[MixerState]):
         q, k, v = x W + b   (each through a short convolution, an activation, norm and rotation)
         y = W_o (norm(mixed heads) * gate(x W_g)) + b_o
 
-    A subclass says how heads mix: see `mix`, `mix_one`. Its constructor calls `make_parts`.
+    A subclass says how heads mix, by `mix` and `mix_one`. Its constructor makes what mixes, then
+    calls `project`.
+
+    Args:
+        short_convolution: The width of the convolution over time of queries, keys and values;
+            None is none.
+        qk_norm: The norm of each query and key: `rms`, with a learned scale (Dehghani et al.,
+            2023), `l2`, to length 1, or None.
+        rotary: Whether queries and keys are rotated by their positions (Su et al., 2021).
+        output_norm: Whether each head's output is scaled to unit root mean square, times a
+            learned scale.
+        output_gate: The activation of the gate of the heads' outputs: `silu`, `sigmoid`, or
+            None, which is no gate.
+        low_rank_gate: Whether the gate's projection has the rank of a head's width, and a bias.
+
+    Raises:
+        ValueError: A choice is unknown.
     """
 
-    def make_parts(
+    activates: ClassVar[bool] = False  # whether queries, keys and values pass SiLU
+
+    @ranged
+    def __init__(
+        self,
+        *,
+        short_convolution: Taps | None = None,
+        qk_norm: str | None = None,
+        rotary: bool = False,
+        output_norm: bool = False,
+        output_gate: str | None = None,
+        low_rank_gate: bool = False,
+    ):
+        super().__init__()
+        for name, value, choices in (
+            ("qk_norm", qk_norm, QK_NORMS),
+            ("output_gate", output_gate, tuple(GATES)),
+        ):
+            if value is not None and value not in choices:
+                raise ValueError(f"{name}={value} is unknown. Choose one of {list(choices)}.")
+        self.taps = short_convolution
+        self.qk_norm = qk_norm
+        self.rotary = rotary
+        self.norms_outputs = output_norm
+        self.output_gate = output_gate
+        self.low_rank_gate = low_rank_gate and output_gate is not None
+
+    def project(
         self,
         model_dim: int,
         num_heads: int,
@@ -56,14 +98,8 @@ class MultiHead(Mixer[MixerState]):
         value_dim: int,
         shares_keys: bool = False,
         bias: bool = True,
-        short_convolution: int | None = None,
-        activation: bool = False,
-        qk_norm: str | None = None,
-        rotary: bool = False,
-        output_norm: bool = False,
-        output_gate: str | None = None,
     ) -> None:
-        """Make the projections and what stands between them and the heads.
+        """Make the projections, and the parts between them and the heads that have weights.
 
         Args:
             model_dim: The width of inputs and outputs, e.
@@ -72,43 +108,23 @@ class MultiHead(Mixer[MixerState]):
             value_dim: The width of a head's values, m.
             shares_keys: Whether queries are their own keys.
             bias: Whether projections have a bias.
-            short_convolution: The width of the convolution over time of queries, keys and
-                values; None is none.
-            activation: Whether queries, keys and values pass SiLU.
-            qk_norm: The norm of each query and key: `rms`, with a learned scale (Dehghani et
-                al., 2023), `l2`, to length 1, or None.
-            rotary: Whether queries and keys are rotated by their positions (Su et al., 2021).
-            output_norm: Whether each head's output is scaled to unit root mean square, times a
-                learned scale.
-            output_gate: The activation of the gate of the heads' outputs: `silu`, `sigmoid`, or
-                None, which is no gate.
-
-        Raises:
-            ValueError: A choice is unknown.
         """
-        for name, value, choices in (
-            ("qk_norm", qk_norm, QK_NORMS),
-            ("output_gate", output_gate, tuple(GATES)),
-        ):
-            if value is not None and value not in choices:
-                raise ValueError(f"{name}={value} is unknown. Choose one of {list(choices)}.")
         self.num_heads = num_heads
         keys = (key_dim,) if shares_keys else (key_dim, key_dim)
         self.widths = [num_heads * width for width in (*keys, value_dim)]
-        gate_width = num_heads * value_dim if output_gate else 0
-        self.project_in = nn.Linear(model_dim, sum(self.widths) + gate_width, bias=bias)
+        gate_width = num_heads * value_dim
+        beside = gate_width if self.output_gate and not self.low_rank_gate else 0
+        self.project_in = nn.Linear(model_dim, sum(self.widths) + beside, bias=bias)
         self.project_out = nn.Linear(num_heads * value_dim, model_dim, bias=bias)
-        self.convolution = (
-            ShortConvolution(sum(self.widths), short_convolution) if short_convolution else None
-        )
-        self.activation: Callable[[Tensor], Tensor] | None = F.silu if activation else None
-        self.qk_norm = qk_norm
-        self.rotary = rotary
-        if qk_norm == "rms":
+        if self.low_rank_gate:
+            self.project_gate = nn.Sequential(
+                nn.Linear(model_dim, value_dim, bias=False), nn.Linear(value_dim, gate_width)
+            )
+        self.convolution = ShortConvolution(sum(self.widths), self.taps) if self.taps else None
+        if self.qk_norm == "rms":
             self.q_scale = nn.Parameter(torch.ones(key_dim))
             self.k_scale = nn.Parameter(torch.ones(key_dim))
-        self.output_norm = nn.Parameter(torch.ones(value_dim)) if output_norm else None
-        self.output_gate = output_gate
+        self.output_norm = nn.Parameter(torch.ones(value_dim)) if self.norms_outputs else None
 
     @abstractmethod
     def empty_past(
@@ -200,6 +216,8 @@ class MultiHead(Mixer[MixerState]):
         projected = self.project_in(x)
         if self.output_gate is None:
             return projected, None
+        if self.low_rank_gate:
+            return projected, self.project_gate(x)
         mixed = sum(self.widths)
         return projected[..., :mixed], projected[..., mixed:]
 
@@ -211,8 +229,8 @@ class MultiHead(Mixer[MixerState]):
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, head by head."""
-        if self.activation is not None:
-            mixed = self.activation(mixed)
+        if self.activates:
+            mixed = F.silu(mixed)
         parts = [part.unflatten(-1, (self.num_heads, -1)) for part in mixed.split(self.widths, -1)]
         q, k, v = parts[0], parts[-2], parts[-1]  # of two parts, the first is both query and key
         if self.qk_norm is None:
@@ -238,11 +256,7 @@ class MultiHeadAttention(MultiHead):
         model_dim: The width of inputs and outputs, e.
         num_heads: The number of heads, h; each is e / h wide.
         attention: The constructor of the attention, which takes `num_heads` and `head_dim`.
-        short_convolution: See `MultiHead.make_parts`.
-        qk_norm: See `MultiHead.make_parts`.
-        rotary: See `MultiHead.make_parts`. Linear attention has it in the numerator only.
-        output_norm: See `MultiHead.make_parts`.
-        output_gate: See `MultiHead.make_parts`.
+        **parts: See `MultiHead`. Linear attention has rotary positions in the numerator only.
 
     Raises:
         ValueError: `model_dim` is not a multiple of `num_heads`, or a choice is unknown.
@@ -250,32 +264,15 @@ class MultiHeadAttention(MultiHead):
 
     @ranged
     def __init__(
-        self,
-        model_dim: Size,
-        num_heads: Size,
-        *,
-        attention: AttentionFactory,
-        short_convolution: Taps | None = None,
-        qk_norm: str | None = None,
-        rotary: bool = False,
-        output_norm: bool = False,
-        output_gate: str | None = None,
+        self, model_dim: Size, num_heads: Size, *, attention: AttentionFactory, **parts: Any
     ):
-        super().__init__()
+        super().__init__(**parts)
         head_dim = whole_heads(model_dim, num_heads)
         # First, so that parameters keep the order that optimizers' states have in checkpoints.
         self.attention: Any = attention(num_heads, head_dim)  # not every one has every form
-        self.make_parts(
-            model_dim,
-            num_heads,
-            key_dim=head_dim,
-            value_dim=head_dim,
-            shares_keys=self.attention.shares_keys,
-            short_convolution=short_convolution,
-            qk_norm=qk_norm,
-            rotary=rotary,
-            output_norm=output_norm,
-            output_gate=output_gate,
+        shares_keys = self.attention.shares_keys
+        self.project(
+            model_dim, num_heads, key_dim=head_dim, value_dim=head_dim, shares_keys=shares_keys
         )
         self.constant_state = self.attention.constant_state
         self.exactly_causal = self.attention.exactly_causal

@@ -76,7 +76,9 @@ class Positions(nn.Module):
             self.table = nn.Parameter(0.02 * torch.randn(self.max_length, model_dim))
         elif kind == "axial":
             assert axes is not None
-            self.tables = nn.ParameterList(0.02 * torch.randn(size, model_dim) for size in axes)
+            # Their sum begins as large as the embeddings of tokens: smaller ones are not seen.
+            scale = len(axes) ** -0.5
+            self.tables = nn.ParameterList(scale * torch.randn(size, model_dim) for size in axes)
             places = torch.cartesian_prod(*map(torch.arange, axes)).view(-1, len(axes))
             self.register_buffer("coordinates", places.T.contiguous(), persistent=False)
         elif kind != "none":

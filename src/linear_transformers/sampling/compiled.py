@@ -71,8 +71,8 @@ class CompiledStepper(Stepper):
             return f"it is made for CPUs, and the model is on {device}"
         if type(attention) is not LinearAttention or not fuses(attention.feature_map):
             return "it is made for linear attention with feature_map=elu, and the model has another"
-        if mixer.rotary or mixer.qk_norm is not None:
-            return "it has no rotary positions and no norm of queries and keys"
+        if mixer.rotary or mixer.qk_norm is not None or mixer.low_rank_gate:
+            return "it has no rotary positions, norm of queries and keys or gate of low rank"
         if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
             return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
         return super().unavailable(model, precision) or kernels.step_unavailable()
