@@ -141,7 +141,7 @@ def test_a_published_layer_is_that_of_flash_linear_attention(kind, t):
 
     published = PUBLISHED[kind]
     torch.testing.assert_close(
-        results(mixer(x)), results(published(mixer, x)), rtol=1e-4, atol=2e-5
+        results(mixer(x)), results(published(mixer, x)), rtol=1e-4, atol=5e-5
     )
 
 

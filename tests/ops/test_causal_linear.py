@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
-from linear_transformers.ops import chunkwise as chunkwise_module
+from linear_transformers.ops import chunks
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import empty_state, step
@@ -57,7 +57,7 @@ def test_segments_do_not_change_what_chunkwise_computes(monkeypatch, positions):
         loss = (outputs * weight).sum() + end.kv_sum.square().sum() + end.k_sum.sum()
         return outputs, end, torch.autograd.grad(loss, inputs)
 
-    monkeypatch.setattr(chunkwise_module, "CACHED_ROWS", positions * 2 * 3)  # sequences, heads
+    monkeypatch.setattr(chunks, "CACHED_ROWS", positions * 2 * 3)  # sequences, heads
     torch.testing.assert_close(run(partial(chunkwise, chunk_size=12)), run(parallel))
 
 

@@ -147,7 +147,7 @@ class MultiScaleRetention(FastWeights):
         expand_v: Positive = 2.0,
         rotary: bool = True,
         output_gate: str | None = "silu",
-        chunk_size: Size = 64,
+        chunk_size: Size = 32,
         **parts: Any,
     ):
         own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
@@ -240,7 +240,7 @@ class DeltaNet(FastWeights):
         expand_v: Positive = 1.0,
         short_convolution: Taps | None = 4,
         qk_norm: str | None = "l2",
-        chunk_size: Size = 64,
+        chunk_size: Size = 32,
         **parts: Any,
     ):
         own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}

@@ -1,9 +1,47 @@
-"""Cut time into chunks, and carry states from one to the next."""
+"""Cut time into segments and chunks, and carry states from one to the next.
+
+A GPU is given all chunks of a sequence at once; a CPU one segment after the other, of as many
+chunks as its cache holds.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+
+State = TypeVar("State")
+CACHED_ROWS = 2**13  # b t h of a segment whose products stay in a CPU's cache
+
+
+def in_segments(
+    run: Callable[..., tuple[Tensor, State]],
+    inputs: tuple[Float[Tensor, "b t h _"], ...],
+    *,
+    state: State | None,
+    chunk_size: int,
+) -> tuple[Float[Tensor, "b t h m"], State]:
+    """Return the outputs of all positions and the state after them, one segment at a time.
+
+    Args:
+        run: Computes a segment: its inputs and the state before it in, outputs and the state
+            after it out.
+        inputs: The tensors that are cut.
+        state: The state before the first position.
+        chunk_size: The positions of a chunk; a segment is of whole ones.
+    """
+    batch, length, num_heads, _ = inputs[0].shape
+    if inputs[0].device.type == "cpu":
+        chunks = max(1, CACHED_ROWS // (chunk_size * max(1, batch * num_heads)))
+        length = min(length, chunk_size * chunks)
+    outputs, after = [], state
+    for parts in zip(*(x.split(max(1, length), 1) for x in inputs), strict=True):
+        output, after = run(*parts, state=after)
+        outputs.append(output)
+    assert after is not None
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), after
 
 
 def split(x: Float[Tensor, "b t h c"], size: int) -> Float[Tensor, "b h n l c"]:

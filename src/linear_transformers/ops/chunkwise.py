@@ -3,23 +3,21 @@
     outputs of chunk n = tril(q k^T) v  +  q S,     S = sum of k^T v over the chunks before n
 
 With chunks of length l this costs O(t l (c + m) + t c m) operations and stores one state a
-chunk, t/l of them, instead of one a position. A GPU is given all chunks of a sequence at once; a
-CPU one segment after the other, of as many chunks as its cache holds.
+chunk, t/l of them, instead of one a position.
 """
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import join, split
+from linear_transformers.ops.chunks import in_segments, join, split
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.precision import mapped, widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState, empty_state
-
-CACHED_ROWS = 2**13  # b t h of a segment whose products stay in a CPU's cache
 
 
 def chunkwise(
@@ -46,28 +44,29 @@ def chunkwise(
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
-    dtype = v.dtype
     if state is None and q.shape[1] <= chunk_size:
         # One chunk with nothing before it is the definition itself.
         return parallel(q, k, v, eps=eps, phi=phi)
-    outputs, size = [], _segment_length(v, chunk_size)
     with without_autocast(v):
-        for qs, ks, vs in zip(q.split(size, 1), k.split(size, 1), v.split(size, 1), strict=True):
-            features = widened(*mapped(phi, qs, ks), vs)
-            output, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
-            outputs.append(output.to(dtype))
-    assert state is not None
+        segment = partial(_segment, phi=phi, chunk_size=chunk_size, eps=eps)
+        outputs, state = in_segments(segment, (q, k, v), state=state, chunk_size=chunk_size)
     # Contiguous copies: a view would keep the states of all chunks in memory.
-    state = LinearState(*(sums.contiguous() for sums in state))
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), state
+    return outputs, LinearState(*(sums.contiguous() for sums in state))
 
 
-def _segment_length(v: Float[Tensor, "b t h m"], chunk_size: int) -> int:
-    """Return the length of a segment: whole chunks, at least one."""
-    batch, length, num_heads, _ = v.shape
-    if v.device.type != "cpu":
-        return max(1, length)
-    return chunk_size * max(1, CACHED_ROWS // (chunk_size * max(1, batch * num_heads)))
+def _segment(
+    q: Float[Tensor, "b t h d"],
+    k: Float[Tensor, "b t h d"],
+    v: Float[Tensor, "b t h m"],
+    *,
+    phi: Callable[[Tensor], Tensor] | None,
+    state: LinearState | None,
+    chunk_size: int,
+    eps: float,
+) -> tuple[Float[Tensor, "b t h m"], LinearState]:
+    features = widened(*mapped(phi, q, k), v)
+    outputs, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
+    return outputs.to(v.dtype), state
 
 
 def _attend(

@@ -7,11 +7,13 @@ eq. 4, with one for each feature and position. `decayed_step` is the recurrence 
 `decayed` must agree with.
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import join, running, split
+from linear_transformers.ops.chunks import in_segments, join, running, split
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -39,24 +41,41 @@ def decayed(
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
-    dtype, length = v.dtype, q.shape[1]
-    q, k, v, log_decay = widened(q, k, v, log_decay)
-    size = max(1, min(chunk_size, length))
+    dtype = v.dtype
+    inputs = widened(q, k, v, log_decay)
     with without_autocast(v):
-        if state is None:
-            state = q.new_zeros(len(q), q.shape[2], q.shape[3], v.shape[3])
-        # Padding has no key and no decay: it leaves the state as it is.
-        q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))
-        since_start = log_decay.cumsum(-2)
-        whole = since_start[..., -1:, :]
-        additions = (k * (whole - since_start).exp()).mT @ v
-        states = running(state, whole.exp().mT, additions)
-        if log_decay.shape[-1] == 1:
-            weights = (q @ k.mT) * between(since_start[..., 0])
-        else:
-            weights = ((q * since_start.exp()) @ (k * (-since_start).exp()).mT).tril()
-        outputs = weights @ v + (q * since_start.exp()) @ states[:, :, :-1]
-    return join(outputs, length).to(dtype), states[:, :, -1]
+        segment = partial(_segment, chunk_size=chunk_size)
+        outputs, state = in_segments(segment, inputs, state=state, chunk_size=chunk_size)
+    return outputs.to(dtype), state
+
+
+def _segment(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    log_decay: Tensor,
+    *,
+    state: Float[Tensor, "b h c m"] | None,
+    chunk_size: int,
+) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
+    """Compute all chunks of a segment at once."""
+    length = q.shape[1]
+    if state is None:
+        state = q.new_zeros(len(q), *q.shape[2:], v.shape[3])
+    # Padding has no key and no decay: it leaves the state as it is.
+    size = max(1, min(chunk_size, length))
+    q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))
+    since_start = log_decay.cumsum(-2)
+    whole = since_start[..., -1:, :]
+    additions = (k * (whole - since_start).exp()).mT @ v
+    states = running(state, whole.exp().mT, additions)
+    if log_decay.shape[-1] == 1:
+        weights = (q @ k.mT) * between(since_start[..., 0])
+    else:
+        weights = ((q * since_start.exp()) @ (k * (-since_start).exp()).mT).tril()
+    outputs = weights @ v + (q * since_start.exp()) @ states[:, :, :-1]
+    # A copy: a view would keep the states of all chunks in memory.
+    return join(outputs, length), states[:, :, -1].contiguous()
 
 
 def decayed_step(

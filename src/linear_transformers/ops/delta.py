@@ -18,11 +18,13 @@ chunk's start,
     S' = g_l S + sum of (g_l / g_j) k_j u_j^T
 """
 
+from functools import partial
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import join, split
+from linear_transformers.ops.chunks import in_segments, join, split
 from linear_transformers.ops.decayed import between
 from linear_transformers.ops.precision import widened, without_autocast
 
@@ -35,7 +37,7 @@ def delta(
     log_decay: Float[Tensor, "b t h decays"],
     *,
     state: Float[Tensor, "b h c m"] | None = None,
-    chunk_size: int = 64,
+    chunk_size: int = 32,
 ) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
     """Compute all positions: one triangular system a chunk, the state between them.
 
@@ -53,36 +55,53 @@ def delta(
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
-    dtype, length = v.dtype, q.shape[1]
-    q, k, v, strength, log_decay = widened(q, k, v, strength, log_decay)
-    size = max(1, min(chunk_size, length))
+    dtype = v.dtype
+    inputs = widened(q, k, v, strength, log_decay)
     with without_autocast(v):
-        past = q.new_zeros(len(q), *q.shape[2:], v.shape[3]) if state is None else state
-        # Padding has no key, strength or decay: it leaves the state as it is.
-        q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
-        since_start = log_decay.cumsum(-2)
-        kept = since_start.exp()
-        to_end = (since_start[..., -1:, :] - since_start).exp()
-        if log_decay.shape[-1] == 1:
-            decay = between(since_start[..., 0])
-            similar, weights = (k @ k.mT) * decay, (q @ k.mT) * decay
-        else:
-            grown = (k * (-since_start).exp()).mT
-            similar, weights = (kept * k) @ grown, ((kept * q) @ grown).tril()
-        system = (strength * similar).tril(-1)  # the solver adds the unit diagonal
-        right = torch.cat([strength * v, strength * kept * k], dim=-1)
-        values, keys = torch.linalg.solve_triangular(
-            system, right, upper=False, unitriangular=True
-        ).split([v.shape[-1], k.shape[-1]], dim=-1)
-        read, remembered, whole = kept * q, (k * to_end).mT, kept[..., -1:, :].mT
-        outputs = []
-        # unbind, not an index: the gradient of each index is as large as all chunks together.
-        chunks = (values, keys, read, weights, remembered, whole)
-        for u, w, r, a, k_i, g in zip(*(x.unbind(2) for x in chunks), strict=True):
-            written = u - w @ past
-            outputs.append(r @ past + a @ written)
-            past = g * past + k_i @ written
-    return join(torch.stack(outputs, dim=2), length).to(dtype), past
+        segment = partial(_segment, chunk_size=chunk_size)
+        outputs, state = in_segments(segment, inputs, state=state, chunk_size=chunk_size)
+    return outputs.to(dtype), state
+
+
+def _segment(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor,
+    log_decay: Tensor,
+    *,
+    state: Float[Tensor, "b h c m"] | None,
+    chunk_size: int,
+) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
+    """Compute a segment: all its systems at once, then chunk after chunk."""
+    length = q.shape[1]
+    past = q.new_zeros(len(q), *q.shape[2:], v.shape[3]) if state is None else state
+    # Padding has no key, strength or decay: it leaves the state as it is.
+    size = max(1, min(chunk_size, length))
+    q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
+    since_start = log_decay.cumsum(-2)
+    kept = since_start.exp()
+    to_end = (since_start[..., -1:, :] - since_start).exp()
+    if log_decay.shape[-1] == 1:
+        decay = between(since_start[..., 0])
+        similar, weights = (k @ k.mT) * decay, (q @ k.mT) * decay
+    else:
+        grown = (k * (-since_start).exp()).mT
+        similar, weights = (kept * k) @ grown, ((kept * q) @ grown).tril()
+    system = (strength * similar).tril(-1)  # the solver adds the unit diagonal
+    right = torch.cat([strength * v, strength * kept * k], dim=-1)
+    values, keys = torch.linalg.solve_triangular(
+        system, right, upper=False, unitriangular=True
+    ).split([v.shape[-1], k.shape[-1]], dim=-1)
+    read, remembered, whole = kept * q, (k * to_end).mT, kept[..., -1:, :].mT
+    outputs = []
+    # unbind, not an index: the gradient of each index is as large as all chunks together.
+    chunks = (values, keys, read, weights, remembered, whole)
+    for u, w, r, a, k_i, g in zip(*(x.unbind(2) for x in chunks), strict=True):
+        written = u - w @ past
+        outputs.append(r @ past + a @ written)
+        past = g * past + k_i @ written
+    return join(torch.stack(outputs, dim=2), length), past
 
 
 def delta_step(
