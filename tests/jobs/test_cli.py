@@ -64,6 +64,7 @@ def complaint(monkeypatch, tmp_path):
         ("model.dropout=2", ("model.dropout=2", "below 1")),
         ("model.model_dim=0", ("model_dim=0", "at least 1")),
         ("model.feedforward_dim=0", ("feedforward_dim=0", "at least 1")),
+        ("model.attention.eps=0.1", ("Did you mean model.mixer.attention?",)),
         ("model.mixer.attention.eps=-1", ("eps=-1", "at least 0")),
         ("trainer=gpu", ("Trainer", "gpu")),
         ("trainer.accelerator=abacus", ("trainer", "abacus")),

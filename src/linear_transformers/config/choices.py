@@ -205,7 +205,12 @@ def checked(declaration: Callable[..., Any], given: Mapping[str, Any], path: str
     # `continue` is a key and no parameter: that has an underscore.
     found = {f"{key}_" if iskeyword(key) else key: value for key, value in given.items()}
     if unknown := next((name for name in found if name not in declared), None):
-        raise ValueError(unknown_key(_join(path, unknown), declared))
+        within = [
+            _join(path, f"{key}.{unknown}")
+            for key, value in found.items()
+            if isinstance(value, Mapping) and unknown in value
+        ]
+        raise ValueError(unknown_key(_join(path, unknown), declared, within))
     options = {}
     for name, option in declared.items():
         where = _join(path, _key(name))
