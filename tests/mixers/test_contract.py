@@ -22,6 +22,7 @@ from linear_transformers.testing import (
     of_heads,
     promises_of,
     random_inputs,
+    stepped,
 )
 
 PARTS = {
@@ -54,7 +55,7 @@ MIXERS = {
     "gated delta, small chunks": partial(GatedDeltaNet, chunk_size=8),
     "kimi": KimiDeltaAttention,
     "kimi, all": partial(
-        KimiDeltaAttention, rotary=True, qk_norm="rms", low_rank_gate=False, chunk_size=5
+        KimiDeltaAttention, rotary=True, low_rank_gate=False, chunk_size=5
     ),
     "gla, all": partial(
         GatedLinearAttention, rotary=True, qk_norm="l2", output_norm=False, low_rank_gate=True,
@@ -80,6 +81,25 @@ def build(name: str):
 def test_promises_are_kept(name, promise):
     torch.manual_seed(0)
     promise(of_heads(MIXERS[name]))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", MIXERS)
+def test_half_precision_does_not_forget_at_length(name, dtype):
+    """Sums over 784 positions are kept in float32: in half of the type, they are lost. In all
+    forms, against float64 with the weights and inputs of the half."""
+    mixer = build(name).to(dtype)
+    exact = build(name)
+    exact.load_state_dict(mixer.state_dict())
+    (x,) = (part.to(dtype) for part in random_inputs(mixer, 784, b=1))
+    with torch.no_grad():
+        expected = exact(x.double())
+        first, state = mixer.prefill(x[:, :700])
+        rest = stepped(mixer, (x[:, 700:],), state)
+        for found in (mixer(x), torch.cat([first, rest], dim=1)):
+            assert found.dtype == dtype
+            error = (found.double() - expected).norm() / expected.norm()
+            assert error < 4 * torch.finfo(dtype).eps, f"{error:.2e}"
 
 
 @pytest.mark.parametrize("name", BIDIRECTIONAL)
@@ -133,6 +153,8 @@ def test_one_tap_of_one_is_no_convolution():
         (partial(MIXERS["linear plain"], 16, 4, short_convolution=0), ("short_convolution=0", "1")),
         (partial(GatedDeltaNet, 16, 8), ("expand_k=0.75", "num_heads=8")),
         (partial(DeltaNet, 16, 4, expand_v=0.0), ("expand_v=0.0", "above 0")),
+        (partial(DeltaNet, 16, 4, qk_norm=None), ("qk_norm=None", "qk_norm=l2")),
+        (partial(KimiDeltaAttention, 16, 4, qk_norm="rms"), ("qk_norm=rms", "without bound")),
         (partial(KimiDeltaAttention, 16, 4, chunk_size=17), ("chunk_size=17", "at most 16")),
         (partial(KimiDeltaAttention, 16, 4, output_gate="tanh"), ("output_gate=tanh", "sigmoid")),
     ],

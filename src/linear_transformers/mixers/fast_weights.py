@@ -4,6 +4,7 @@ The layers as their papers have them. "Fast weights" is the oldest name of such 
 (Schmidhuber, 1992).
 """
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
@@ -78,13 +79,9 @@ class FastWeights(MultiHead):
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
     ) -> tuple[Tensor, Tensor]:
-        if rotation is not None:
-            q, k = rotation(q), rotation(k)
-        q, k, *gates = widened(q, k, *self.gates(x))
+        inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
-            return type(self).over_sequence(
-                q * self.key_dim**-0.5, k, v, *gates, state=past, chunk_size=self.chunk_size
-            )
+            return type(self).over_sequence(*inputs, state=past, chunk_size=self.chunk_size)
 
     def mix_one(
         self,
@@ -97,11 +94,9 @@ class FastWeights(MultiHead):
         *,
         in_place: bool,
     ) -> tuple[Tensor, Tensor]:
-        if rotation is not None:
-            q, k = rotation(q), rotation(k)
-        q, k, *gates = widened(q, k, *self.gates(x))
+        inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
-            return type(self).over_position(q * self.key_dim**-0.5, k, v, *gates, past)
+            return type(self).over_position(*inputs, past)
 
     def empty_past(
         self, batch: int, *, device: torch.device | str | None, dtype: torch.dtype, capacity: int
@@ -114,6 +109,15 @@ class FastWeights(MultiHead):
 
     def select_past(self, past: Tensor, rows: Rows) -> Tensor:
         return past[rows]
+
+    def _operands(
+        self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, rotation: Rotation | None
+    ) -> tuple[Tensor, ...]:
+        """Return the operator's inputs: queries rotated and scaled, keys, values and gates."""
+        if rotation is not None:
+            q, k = rotation(q), rotation(k)
+        q, k, *gates = widened(q, k, *self.gates(x))
+        return q * self.key_dim**-0.5, k, v, *gates
 
 
 class MultiScaleRetention(FastWeights):
@@ -221,9 +225,12 @@ class DeltaNet(FastWeights):
         expand_k: See `FastWeights`.
         expand_v: See `FastWeights`.
         short_convolution: See `MultiHead`.
-        qk_norm: See `MultiHead`.
+        qk_norm: See `MultiHead`; no other norm keeps the memory bounded.
         chunk_size: See `FastWeights`.
         **parts: See `MultiHead`.
+
+    Raises:
+        ValueError: The norm is another; see `FastWeights`.
     """
 
     over_sequence = delta
@@ -243,6 +250,11 @@ class DeltaNet(FastWeights):
         chunk_size: Size = 32,
         **parts: Any,
     ):
+        if qk_norm != "l2":
+            raise ValueError(
+                f"qk_norm={qk_norm} was asked for; with keys longer than 1, what the delta rule "
+                "corrects grows without bound. Use qk_norm=l2."
+            )
         own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
         parts |= {"short_convolution": short_convolution, "qk_norm": qk_norm}
         super().__init__(model_dim, num_heads, **own, **parts)
@@ -250,11 +262,7 @@ class DeltaNet(FastWeights):
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         (logits,) = widened(self.strength(x).unsqueeze(-1))
-        return logits.sigmoid(), self.log_decay(x, torch.zeros_like(logits))
-
-    def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
-        """Return the logarithms of decays, given those of no decay at all."""
-        return none
+        return logits.sigmoid(), torch.zeros_like(logits)
 
 
 class GatedDeltaNet(DeltaNet):
@@ -288,8 +296,9 @@ class GatedDeltaNet(DeltaNet):
         super().__init__(model_dim, num_heads, **options)
         self.decay = Decay(nn.Linear(model_dim, num_heads, bias=False), num_heads, 1)
 
-    def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
-        return self.decay(x)
+    def gates(self, x: Tensor) -> tuple[Tensor, ...]:
+        strength, _ = super().gates(x)
+        return strength, self.decay(x)
 
 
 class KimiDeltaAttention(DeltaNet):
@@ -327,8 +336,9 @@ class KimiDeltaAttention(DeltaNet):
         )
         self.decay = Decay(projection, num_heads, self.key_dim)
 
-    def log_decay(self, x: Tensor, none: Tensor) -> Tensor:
-        return self.decay(x).clamp(min=FASTEST)
+    def gates(self, x: Tensor) -> tuple[Tensor, ...]:
+        strength, _ = super().gates(x)
+        return strength, self.decay(x).clamp(min=FASTEST)
 
 
 class Decay(nn.Module):
@@ -345,7 +355,7 @@ class Decay(nn.Module):
         self.project = project
         self.log_rate = nn.Parameter(torch.empty(num_heads, 1).uniform_(1, 16).log())
         # softplus(t) is log-uniform from 0.001 to 0.1.
-        start = torch.empty(num_heads, width).uniform_(-6.9, -2.3).exp()
+        start = torch.empty(num_heads, width).uniform_(math.log(0.001), math.log(0.1)).exp()
         self.bias = nn.Parameter(start + torch.log(-torch.expm1(-start)))
 
     def forward(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch h width"]:

@@ -98,7 +98,10 @@ class Block(nn.Module):
         return self.mixer.init_state(batch, device=device, dtype=dtype, capacity=capacity)
 
     def step(self, x_i: HiddenOne, state: Any, *, in_place: bool = False) -> tuple[HiddenOne, Any]:
-        """Return one position's output, and the state that includes it; see `step_in_place`."""
+        """Return one position's output, and the state that includes it.
+
+        With `in_place`, the given state may be overwritten and must not be used again.
+        """
         mixed, state = self.mixer.step(self._normed(x_i), state, in_place=in_place)
         return self._after_mixer(x_i, mixed), state
 
