@@ -36,7 +36,7 @@ EXPERIMENTS = sorted(
 def one_step(job: TrainJob, shape: Shape, batch: torch.Tensor | SpeechBatch | None = None) -> float:
     """A training step with the configured optimizer, without Lightning's machinery."""
     task = build_task(job.task, job.model, shape)
-    optimizer = job.optimizer(task.model.parameters())
+    optimizer = job.optimizer(task.model.named_parameters())
     job.scheduler(optimizer, 100)
     if batch is None:
         batch = torch.randint(0, shape.num_values, (1, shape.length), dtype=torch.uint8)
@@ -110,7 +110,7 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
 @pytest.mark.parametrize(
     "argument",
     [
-        *(f"optimizer={name}" for name in ("radam", "adam", "adamw")),
+        *(f"optimizer={name}" for name in ("radam", "adam", "adamw", "muon")),
         *(f"scheduler={name}" for name in ("constant", "warmup_cosine", "step_down", "on_plateau")),
         *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
         *(f"model.positions={name}" for name in ("concatenated", "added", "learned", "none")),

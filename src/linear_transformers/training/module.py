@@ -22,7 +22,7 @@ from linear_transformers.runs.folder import Run, shown
 from linear_transformers.tasks.base import Evaluation, Statistics, Task
 from linear_transformers.training.schedules import ScheduleFactory
 
-OptimizerFactory = Callable[[Iterator[Parameter]], Optimizer]
+OptimizerFactory = Callable[[Iterator[tuple[str, Parameter]]], Optimizer]
 
 
 class Training(LightningModule):
@@ -30,7 +30,7 @@ class Training(LightningModule):
 
     Args:
         task: The task, whose model is trained.
-        optimizer: Makes the optimizer from the parameters.
+        optimizer: Makes the optimizer from the named parameters.
         scheduler: Makes the learning rate's schedule.
         config: The run's configuration as plain data, saved with each checkpoint.
         resume_optimizer: What a run that is resumed does with the optimizer's state: `keep` goes
@@ -61,7 +61,7 @@ class Training(LightningModule):
         self.evaluation = Evaluation({}, {})
         self.sums: Statistics = {}
         # Wrong options are refused now rather than after loading.
-        scheduler(optimizer(self.model.parameters()), 1)
+        scheduler(optimizer(self.model.named_parameters()), 1)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss, figures = self.task.loss(batch)
@@ -147,7 +147,7 @@ class Training(LightningModule):
         )
 
     def configure_optimizers(self) -> Any:
-        optimizer = self.make_optimizer(self.model.parameters())
+        optimizer = self.make_optimizer(self.model.named_parameters())
         schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
         if schedule is None:
             return optimizer
@@ -177,7 +177,7 @@ class Training(LightningModule):
         if not self._resumed_anew:
             return
         (optimizer,) = self.trainer.optimizers
-        ours = self.make_optimizer(self.model.parameters())
+        ours = self.make_optimizer(self.model.named_parameters())
         for group, wanted in zip(optimizer.param_groups, ours.param_groups, strict=True):
             given = {name: value for name, value in wanted.items() if name != "params"}
             group.update(given | {"initial_lr": wanted["lr"]})

@@ -1,0 +1,87 @@
+"""Optimizers besides torch's."""
+
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from linear_transformers.attention import LinearAttention
+from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.models import Transformer
+from linear_transformers.training.optimizers import Muon
+
+RATE = 0.02
+
+
+def small_model() -> Transformer:
+    torch.manual_seed(0)
+    mixer = partial(
+        MultiHeadAttention,
+        attention=partial(LinearAttention, feature_map=Elu),
+        short_convolution=4,
+        output_norm=True,
+    )
+    sizes = {"num_layers": 2, "num_heads": 2, "model_dim": 8, "dropout": 0.0}
+    return Transformer(mixer, 16, positions="learned", **sizes)
+
+
+def train(model: nn.Module, *optimizers: torch.optim.Optimizer, steps: int = 3) -> None:
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(steps):
+        model.zero_grad()
+        x, y = torch.randn(2, 3, 16, 8, generator=generator)
+        (model(x) - y).square().mean().backward()
+        for optimizer in optimizers:
+            optimizer.step()
+
+
+def test_matrices_of_blocks_are_muons_and_all_else_is_adamws():
+    """One step of both of torch's gives the same weights."""
+    model, ours = small_model(), small_model()
+    layers = ("mixer.project_in", "mixer.project_out", "feedforward.0", "feedforward.3")
+    matrices = {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
+    optimizer = Muon(ours.named_parameters(), lr=RATE, weight_decay=0.1)
+    names = [set(group["param_names"]) for group in optimizer.param_groups]
+    assert names == [matrices, {name for name, _ in model.named_parameters()} - matrices]
+    named = dict(model.named_parameters())
+    apart = (
+        torch.optim.Muon(
+            [named.pop(name) for name in named.keys() & matrices],
+            lr=RATE,
+            weight_decay=0.1,
+            adjust_lr_fn="match_rms_adamw",
+        ),
+        torch.optim.AdamW(named.values(), lr=RATE, weight_decay=0.1),
+    )
+    train(model, *apart)
+    train(ours, optimizer)
+    torch.testing.assert_close(ours.state_dict(), model.state_dict(), rtol=0, atol=0)
+
+
+def test_a_state_that_is_loaded_goes_on_to_the_bit():
+    whole, halves = small_model(), small_model()
+    make = partial(Muon, lr=RATE)
+    train(whole, optimizer := make(whole.named_parameters()), steps=3)
+    train(whole, optimizer, steps=3)
+    train(halves, first := make(halves.named_parameters()), steps=3)
+    second = make(halves.named_parameters())
+    second.load_state_dict(first.state_dict())
+    train(halves, second, steps=3)
+    assert all(map(torch.equal, whole.parameters(), halves.parameters()))
+
+
+def test_a_schedule_changes_the_rate_of_all():
+    model = small_model()
+    optimizer = Muon(model.named_parameters(), lr=RATE, weight_decay=0.5)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)
+    before = [p.detach().clone() for p in model.parameters()]
+    train(model, optimizer)
+    schedule.step()
+    assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_a_model_without_such_matrices_is_refused(raises_one_line):
+    with raises_one_line("found no matrix whose name matches layers. Set optimizer.matrices"):
+        Muon(small_model().named_parameters(), matrices="layers")
