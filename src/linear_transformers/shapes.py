@@ -1,6 +1,7 @@
 """The alphabet. One letter means one thing, in annotations, einsums and comments.
 
     b  batch            h  head              e  model width
+    k  head of keys and values: as many as h, or fewer, each of which j heads share
     t  query position   d  query/key width   v  vocabulary, or pixel levels
     s  source position  c  feature width     m  value width, per head
     n  chunk            l  position in chunk p  parameters of a distribution
@@ -24,13 +25,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 Queries = Float[Tensor, "b t h d"]
-Keys = Float[Tensor, "b s h d"]
-Values = Float[Tensor, "b s h m"]
+Keys = Float[Tensor, "b s k d"]
+Values = Float[Tensor, "b s k m"]
 Outputs = Float[Tensor, "b t h m"]
 
 Query = Float[Tensor, "b h d"]
-Key = Float[Tensor, "b h d"]
-Value = Float[Tensor, "b h m"]
+Key = Float[Tensor, "b k d"]
+Value = Float[Tensor, "b k m"]
 Output = Float[Tensor, "b h m"]
 
 Hidden = Float[Tensor, "b t e"]

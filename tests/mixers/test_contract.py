@@ -43,6 +43,14 @@ MIXERS = {
     for attention in ATTENTIONS
     for parts, options in PARTS.items()
 } | {
+    f"{attention} {parts}, grouped": partial(
+        MultiHeadAttention,
+        attention=partial(ATTENTIONS[attention], num_key_heads=1),
+        **PARTS[parts],
+    )
+    for attention in ATTENTIONS
+    for parts in ("plain", "all")
+} | {
     "retention": MultiScaleRetention,
     "retention, plain": partial(
         MultiScaleRetention, rotary=False, short_convolution=4, chunk_size=8, output_gate=None
@@ -57,6 +65,8 @@ MIXERS = {
     "kimi, all": partial(
         KimiDeltaAttention, rotary=True, low_rank_gate=False, chunk_size=5
     ),
+    "retention, grouped": partial(MultiScaleRetention, num_key_heads=1),
+    "kimi, grouped": partial(KimiDeltaAttention, num_key_heads=1),
     "gla, all": partial(
         GatedLinearAttention, rotary=True, qk_norm="l2", output_norm=False, low_rank_gate=True,
         expand_k=1.0,
@@ -175,3 +185,59 @@ def test_rotary_positions_of_odd_heads_are_refused(raises_one_line):
     mixer = MultiHeadAttention(9, 3, attention=SoftmaxAttention, rotary=True)
     with raises_one_line("there are 3 of a head", "rotary=false"):
         mixer(torch.zeros(1, 2, 9))
+
+
+def with_groups(kind: str, **options):
+    """Return a factory of four heads, as `options` group them."""
+    if kind in ATTENTIONS:
+        attention = partial(ATTENTIONS[kind], **options)
+        return partial(MultiHeadAttention, 32, 4, attention=attention, short_convolution=3)
+    return partial(MIXERS[kind], 32, 4, **options)
+
+
+def rows_of_four(grouped) -> torch.Tensor:
+    """Return the rows of queries, keys and values of a projection, those of two heads twice."""
+    rows, start = [], 0
+    for heads, width in zip((4, 2, 2), grouped.head_dims, strict=True):
+        part = torch.arange(start, start + heads * width).view(heads, width)
+        rows.append(part.repeat_interleave(4 // heads, 0).flatten())
+        start += heads * width
+    return torch.cat(rows)
+
+
+@pytest.mark.parametrize(
+    "kind", [*ATTENTIONS, "retention, plain", "gla", "delta", "gated delta", "kimi"]
+)
+def test_grouped_queries_are_heads_whose_keys_and_values_are_equal(kind):
+    """With half the state, the outputs of four heads whose weights say so."""
+    torch.manual_seed(0)
+    grouped = with_groups(kind, num_key_heads=2)().double().eval()
+    torch.manual_seed(0)
+    whole = with_groups(kind)().double().eval()
+    weights = dict(grouped.state_dict())
+    mixed = rows_of_four(grouped)
+    gate = torch.arange(len(mixed), whole.project_in.out_features)
+    for name, weight in whole.state_dict().items():
+        given = weights[name]
+        if name.startswith("project_in"):
+            weights[name] = torch.cat([given[mixed], given[len(given) - len(gate) :]])
+        elif name == "convolution.weight":
+            weights[name] = given[:, mixed]
+        elif given.shape != weight.shape:  # of gates: a part for each head of keys
+            weights[name] = given.unflatten(0, (2, -1)).repeat_interleave(2, 0).flatten(0, 1)
+    whole.load_state_dict(weights)
+    if kind.startswith("retention"):  # decays that are not learned
+        whole.gates = lambda x: tuple(g.repeat_interleave(2, -2) for g in grouped.gates(x))
+    x = torch.randn(2, 21, 32, dtype=torch.float64)
+    torch.testing.assert_close(grouped(x), whole(x))
+    torch.testing.assert_close(
+        stepped(grouped, (x,), grouped.init_state(2, dtype=x.dtype)), whole(x)
+    )
+    half, full = (grouped.past_bytes(50, x.dtype), whole.past_bytes(50, x.dtype))
+    assert half * 2 == full
+
+
+@pytest.mark.parametrize("kind", [*ATTENTIONS, "kimi"])
+def test_heads_that_do_not_divide_into_groups_are_refused(kind, raises_one_line):
+    with raises_one_line("num_key_heads=3 does not divide num_heads=4", "one of [1, 2, 4]"):
+        with_groups(kind, num_key_heads=3)()

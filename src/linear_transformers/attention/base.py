@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
 from linear_transformers.config.ranges import Size, ranged
+from linear_transformers.ops.groups import check_groups
 
 SEQUENCE = ("batch", "time")  # the axes of a sequence and of a position before heads and width
 POSITION = ("batch",)
@@ -22,10 +23,12 @@ class Heads:
     Attributes:
         num_heads: The number of heads.
         head_dim: The width of each.
+        num_key_heads: The number of heads of keys and values: as many, unless queries are grouped.
     """
 
     num_heads: int
     head_dim: int
+    num_key_heads: int
 
     def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Check the axes [batch, time, head, width] of inputs to the causal form.
@@ -33,7 +36,7 @@ class Heads:
         Raises:
             ValueError: They are other ones, of another number of heads, or not equally many.
         """
-        self.check_heads(SEQUENCE, q, k, v)
+        self.check_heads(SEQUENCE, q, keys=(k, v))
         if not 0 < q.shape[1] == k.shape[1] == v.shape[1]:
             raise ValueError(
                 f"Causal attention was given {q.shape[1]} queries and {k.shape[1]} keys with "
@@ -41,15 +44,24 @@ class Heads:
                 "keys belong in the state."
             )
 
-    def check_heads(self, axes: tuple[str, ...], *inputs: Tensor) -> None:
+    def check_heads(
+        self, axes: tuple[str, ...], *queries: Tensor, keys: tuple[Tensor, ...] = ()
+    ) -> None:
         """Check that inputs have these axes, then one for the heads and one for their width.
+
+        Args:
+            axes: The names of the axes before those of heads and width.
+            *queries: Inputs of which each head has its own.
+            keys: Keys and values, of which a group of heads may share one.
 
         Raises:
             ValueError: They do not, or are of several batches.
         """
-        for x in inputs:
-            if x.ndim != len(axes) + 2 or x.shape[-2:] != (self.num_heads, self.head_dim):
-                wanted = ", ".join((*axes, f"{self.num_heads} heads", f"width {self.head_dim}"))
+        inputs = (*queries, *keys)
+        for i, x in enumerate(inputs):
+            heads = self.num_heads if i < len(queries) else self.num_key_heads
+            if x.ndim != len(axes) + 2 or x.shape[-2:] != (heads, self.head_dim):
+                wanted = ", ".join((*axes, f"{heads} heads", f"width {self.head_dim}"))
                 raise ValueError(
                     f"{type(self).__name__} was given {list(x.shape)}, and takes [{wanted}]. "
                     "transpose(1, 2) turns [batch, head, time, width] into it."
@@ -94,10 +106,12 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
     free_options: ClassVar[frozenset[str]] = frozenset({"kernel", "chunk_size", "block_size"})
 
     @ranged
-    def __init__(self, num_heads: Size, head_dim: Size):
+    def __init__(self, num_heads: Size, head_dim: Size, *, num_key_heads: Size | None = None):
         super().__init__()
         self.num_heads = num_heads
         self.head_dim = head_dim
+        self.num_key_heads = num_heads if num_key_heads is None else num_key_heads
+        self.group = check_groups(num_heads, self.num_key_heads)
 
     def kernel_on(self, device: torch.device) -> str:
         """Return the name of the implementation that runs on a device, with `auto` resolved.
@@ -198,7 +212,7 @@ class BidirectionalAttention(Heads, ABC):
         Raises:
             ValueError: They have other axes, or there are not as many of one as of the others.
         """
-        self.check_heads(SEQUENCE, k, v)
+        self.check_heads(SEQUENCE, keys=(k, v))
         if not 0 < k.shape[1] == v.shape[1]:
             raise ValueError(
                 f"{type(self).__name__} was given {k.shape[1]} keys and {v.shape[1]} values. "
@@ -232,7 +246,7 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:
-        self.check_heads(SEQUENCE, q, k, v)
+        self.check_heads(SEQUENCE, q, keys=(k, v))
         return self.read(q, self.summarize(k, v, lengths))
 
 

@@ -20,7 +20,7 @@ class Buffer:
     """
 
     def __init__(
-        self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]
+        self, keys: Float[torch.Tensor, "b k s d"], values: Float[torch.Tensor, "b k s m"]
     ):
         self.keys = keys
         self.values = values
@@ -38,15 +38,15 @@ class KeyValueCache(NamedTuple):
     length: int
 
     @property
-    def keys(self) -> Float[torch.Tensor, "b h s d"]:
+    def keys(self) -> Float[torch.Tensor, "b k s d"]:
         return self.buffer.keys[:, :, : self.length]
 
     @property
-    def values(self) -> Float[torch.Tensor, "b h s m"]:
+    def values(self) -> Float[torch.Tensor, "b k s m"]:
         return self.buffer.values[:, :, : self.length]
 
     def append(
-        self, keys: Float[torch.Tensor, "b h s d"], values: Float[torch.Tensor, "b h s m"]
+        self, keys: Float[torch.Tensor, "b k s d"], values: Float[torch.Tensor, "b k s m"]
     ) -> "KeyValueCache":
         """Return a cache with more positions at its end. This one is left unmodified."""
         start, end = self.length, self.length + keys.shape[2]
@@ -88,17 +88,17 @@ class CachedAttention(CausalAttention[KeyValueCache]):
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> KeyValueCache:
-        shape = (batch, self.num_heads, capacity, self.head_dim)
+        shape = (batch, self.num_key_heads, capacity, self.head_dim)
         keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         return KeyValueCache(Buffer(keys, values), length=0)
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        return 2 * self.num_heads * length * self.head_dim * dtype.itemsize
+        return 2 * self.num_key_heads * length * self.head_dim * dtype.itemsize
 
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: KeyValueCache
     ) -> tuple[sh.Output, KeyValueCache]:
-        self.check_heads(POSITION, q_i, k_i, v_i)
+        self.check_heads(POSITION, q_i, keys=(k_i, v_i))
         state = state.append(k_i.unsqueeze(2), v_i.unsqueeze(2))
         return self.attend(q_i.unsqueeze(1), state, state.length - 1).squeeze(1), state
 

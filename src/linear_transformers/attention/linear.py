@@ -9,9 +9,10 @@ from torch import Tensor
 from linear_transformers import kernels
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import POSITION, SEQUENCE, CausalAttention, CrossAttention
-from linear_transformers.config.ranges import Positive, ranged
+from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
+from linear_transformers.ops.groups import for_group, one_of_group
 from linear_transformers.ops.precision import mapped, widened
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from linear_transformers.ops.rotary import Rotation, rotated_linear, rotated_linear_step
@@ -36,6 +37,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             `chunkwise`, matrix products; `cpp`, compiled for CPUs; `triton` and `cuda`, for
             GPUs. `auto` is `cpp` on CPUs that have a compiler, else `chunkwise`. Only speed
             depends on it.
+        num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
+            the queries of a group of heads (Ainslie et al., 2023), and so is its state. None is h.
 
     Raises:
         ValueError: A number is too small, or the kernel is unknown. A kernel that cannot run on
@@ -55,8 +58,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         eps: Annotated[float, Ge(0), Le(1)] = 1e-6,
         scale: Positive = 1.0,
         kernel: str = "auto",
+        num_key_heads: Size | None = None,
     ):
-        super().__init__(num_heads, head_dim)
+        super().__init__(num_heads, head_dim, num_key_heads=num_key_heads)
         choices = ["auto", *kernels.KERNELS]
         if kernel not in choices:
             raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")
@@ -76,7 +80,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> LinearState:
-        sizes = batch, self.num_heads, self.feature_map.feature_dim, self.head_dim
+        sizes = batch, self.num_key_heads, self.feature_map.feature_dim, self.head_dim
         return empty_state(*sizes, device=device, dtype=dtype)
 
     def step(
@@ -87,17 +91,20 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         state: LinearState,
         rotation: Rotation | None = None,
     ) -> tuple[sh.Output, LinearState]:
-        self.check_heads(POSITION, q_i, k_i, v_i)
+        self.check_heads(POSITION, q_i, keys=(k_i, v_i))
         q_i, k_i = self._features(q_i, k_i)
         if rotation is not None:
-            return rotated_linear_step(q_i, k_i, v_i, state, rotation, eps=self.eps)
+            k_i, v_i = (for_group(x, self.group, dim=1) for x in (k_i, v_i))
+            past = self._for_group(state)
+            output, past = rotated_linear_step(q_i, k_i, v_i, past, rotation, eps=self.eps)
+            return output, self._one_of_group(past)
         return step(q_i, k_i, v_i, state, eps=self.eps)
 
     def step_in_place(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
     ) -> tuple[sh.Output, LinearState]:
         """Step in Triton where it can run, writing into the given state."""
-        if kernels.triton_unavailable(v_i.device, v_i.dtype):
+        if self.group > 1 or kernels.triton_unavailable(v_i.device, v_i.dtype):
             return self.step(q_i, k_i, v_i, state)
         self.check_heads(POSITION, q_i, k_i, v_i)
         inputs = *self._scaled(q_i, k_i), v_i, state
@@ -120,11 +127,16 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         rotation: Rotation | None = None,
     ) -> tuple[sh.Outputs, LinearState]:
         self.check(q, k, v)
+        k, v = (for_group(x, self.group, dim=2) for x in (k, v))
+        past = None if state is None else self._for_group(state)
         if rotation is not None:
             q, k = self._features(q, k)
-            return rotated_linear(q, k, v, rotation, eps=self.eps, state=state)
-        run = kernels.KERNELS[kernels.chosen(self.kernel, v.device, v.dtype)].run
-        return run(*self._scaled(q, k), v, phi=self.feature_map, eps=self.eps, state=state)
+            outputs, past = rotated_linear(q, k, v, rotation, eps=self.eps, state=past)
+        else:
+            run = kernels.KERNELS[kernels.chosen(self.kernel, v.device, v.dtype)].run
+            inputs = *self._scaled(q, k), v
+            outputs, past = run(*inputs, phi=self.feature_map, eps=self.eps, state=past)
+        return outputs, self._one_of_group(past)
 
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> LinearState:
         self.check_memory(k, v, lengths)
@@ -134,7 +146,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def read(self, q: sh.Queries, memory: LinearState) -> sh.Outputs:
         self.check_heads(SEQUENCE, q)
         (features,) = self._features(q)
-        return read(features, memory, eps=self.eps).to(q.dtype)
+        return read(features, self._for_group(memory), eps=self.eps).to(q.dtype)
 
     def bidirectional(
         self,
@@ -146,13 +158,19 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     ) -> sh.Outputs:
         if rotation is None:
             return super().bidirectional(q, k, v, lengths)
-        self.check_heads(SEQUENCE, q, k, v)
+        self.check_heads(SEQUENCE, q, keys=(k, v))
         self.check_memory(k, v, lengths)
         q_features, k_features = self._features(q, k)
         rotated, plain = (summarize(k, v, lengths) for k in (rotation(k_features), k_features))
-        memory = LinearState(rotated.kv_sum, plain.k_sum)
+        memory = self._for_group(LinearState(rotated.kv_sum, plain.k_sum))
         numerator = rotation(q_features)
         return read(q_features, memory, eps=self.eps, rotated=numerator).to(v.dtype)
+
+    def _for_group(self, state: LinearState) -> LinearState:
+        return LinearState(*(for_group(sums, self.group, dim=1) for sums in state))
+
+    def _one_of_group(self, state: LinearState) -> LinearState:
+        return LinearState(*(one_of_group(sums, self.group) for sums in state))
 
     def _features(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         return mapped(self.feature_map, *self._scaled(*tensors))

@@ -10,7 +10,7 @@ from torch import Tensor
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import SEQUENCE, CrossAttention
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
-from linear_transformers.config.ranges import Positive, ranged
+from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.precision import without_autocast
 
@@ -18,8 +18,8 @@ from linear_transformers.ops.precision import without_autocast
 class KeyValueMemory(NamedTuple):
     """All keys and values, and which of them are not padding."""
 
-    keys: Float[Tensor, "b h s d"]
-    values: Float[Tensor, "b h s m"]
+    keys: Float[Tensor, "b k s d"]
+    values: Float[Tensor, "b k s m"]
     mask: Bool[Tensor, "b 1 1 s"] | None
 
 
@@ -33,13 +33,25 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         head_dim: The width of queries, keys and values of a head: d and m.
         scale: The factor of the dot product. None is 1/sqrt(d), the scaled dot product; 1.0 is
             the multiplicative attention of Luong et al. (2015).
+        num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
+            the queries of a group of heads (Ainslie et al., 2023). None is h.
+
+    Raises:
+        ValueError: The heads do not divide into equal groups.
     """
 
     kernel = "sdpa"
 
     @ranged
-    def __init__(self, num_heads: int, head_dim: int, *, scale: Positive | None = None):
-        super().__init__(num_heads, head_dim)
+    def __init__(
+        self,
+        num_heads: int,
+        head_dim: int,
+        *,
+        scale: Positive | None = None,
+        num_key_heads: Size | None = None,
+    ):
+        super().__init__(num_heads, head_dim, num_key_heads=num_key_heads)
         self.scale = scale
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
@@ -73,6 +85,11 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         """Attend to keys and values [b, h, s, d or m], in their type."""
         with without_autocast(values):
             out = F.scaled_dot_product_attention(
-                q.transpose(1, 2).to(keys.dtype), keys, values, scale=self.scale, **mask
+                q.transpose(1, 2).to(keys.dtype),
+                keys,
+                values,
+                scale=self.scale,
+                enable_gqa=self.group > 1,
+                **mask,
             )
         return out.transpose(1, 2)

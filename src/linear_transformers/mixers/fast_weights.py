@@ -19,6 +19,7 @@ from linear_transformers.config.ranges import Positive, Size, Taps, ranged
 from linear_transformers.mixers.multi_head import MultiHead
 from linear_transformers.ops.decayed import decayed, decayed_step
 from linear_transformers.ops.delta import delta, delta_step
+from linear_transformers.ops.groups import check_groups, for_group, one_of_group
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 from linear_transformers.ops.rotary import Rotation
 from linear_transformers.shapes import Hidden, HiddenOne, Rows
@@ -40,6 +41,9 @@ class FastWeights(MultiHead):
         expand_k: The width of all heads' keys, as a multiple of e.
         expand_v: The width of all heads' values, as a multiple of e.
         chunk_size: The positions of a chunk. Only speed depends on it.
+        num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
+            the queries of a group of heads (Ainslie et al., 2023), and so are its gates and its
+            memory. None is h.
         output_norm: See `MultiHead`.
         **parts: See `MultiHead`.
 
@@ -61,6 +65,7 @@ class FastWeights(MultiHead):
         expand_k: float,
         expand_v: float,
         chunk_size: int,
+        num_key_heads: Size | None = None,
         output_norm: bool = True,
         **parts: Any,
     ):
@@ -68,20 +73,31 @@ class FastWeights(MultiHead):
         self.chunk_size = chunk_size
         self.key_dim = _head_dim("expand_k", expand_k, model_dim, num_heads)
         self.value_dim = _head_dim("expand_v", expand_v, model_dim, num_heads)
+        self.num_key_heads = num_heads if num_key_heads is None else num_key_heads
+        self.group = check_groups(num_heads, self.num_key_heads)
         self.project(
-            model_dim, num_heads, key_dim=self.key_dim, value_dim=self.value_dim, bias=False
+            model_dim,
+            num_heads,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            num_key_heads=self.num_key_heads,
+            bias=False,
         )
 
     @abstractmethod
-    def gates(self, x: Float[Tensor, "*batch e"]) -> tuple[Float[Tensor, "*batch h gates"], ...]:
-        """Return what the operator takes besides queries, keys and values."""
+    def gates(self, x: Float[Tensor, "*batch e"]) -> tuple[Float[Tensor, "*batch k gates"], ...]:
+        """Return what the operator takes besides queries, for each head of keys and values."""
 
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
     ) -> tuple[Tensor, Tensor]:
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
-            return type(self).over_sequence(*inputs, state=past, chunk_size=self.chunk_size)
+            past = None if past is None else for_group(past, self.group, dim=1)
+            outputs, past = type(self).over_sequence(
+                *inputs, state=past, chunk_size=self.chunk_size
+            )
+            return outputs, one_of_group(past, self.group)
 
     def mix_one(
         self,
@@ -96,12 +112,13 @@ class FastWeights(MultiHead):
     ) -> tuple[Tensor, Tensor]:
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
-            return type(self).over_position(*inputs, past)
+            output, past = type(self).over_position(*inputs, for_group(past, self.group, dim=1))
+            return output, one_of_group(past, self.group)
 
     def empty_past(
         self, batch: int, *, device: torch.device | str | None, dtype: torch.dtype, capacity: int
-    ) -> Float[Tensor, "b h d m"]:
-        shape = (batch, self.num_heads, self.key_dim, self.value_dim)
+    ) -> Float[Tensor, "b k d m"]:
+        shape = (batch, self.num_key_heads, self.key_dim, self.value_dim)
         return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
 
     def past_bytes(self, length: int, dtype: torch.dtype) -> int:
@@ -117,6 +134,7 @@ class FastWeights(MultiHead):
         if rotation is not None:
             q, k = rotation(q), rotation(k)
         q, k, *gates = widened(q, k, *self.gates(x))
+        k, v, *gates = (for_group(each, self.group, dim=-2) for each in (k, v, *gates))
         return q * self.key_dim**-0.5, k, v, *gates
 
 
@@ -160,9 +178,9 @@ class MultiScaleRetention(FastWeights):
         )
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
-        head = torch.arange(self.num_heads, device=x.device, dtype=accumulation_dtype(x.dtype))
+        head = torch.arange(self.num_key_heads, device=x.device, dtype=accumulation_dtype(x.dtype))
         log_decay = torch.log1p(-torch.exp2(-5 - head)).unsqueeze(-1)
-        return (log_decay.expand(*x.shape[:-1], self.num_heads, 1),)
+        return (log_decay.expand(*x.shape[:-1], self.num_key_heads, 1),)
 
 
 class GatedLinearAttention(FastWeights):
@@ -203,11 +221,11 @@ class GatedLinearAttention(FastWeights):
         super().__init__(model_dim, num_heads, **own, output_gate=output_gate, **parts)
         self.decay = nn.Sequential(
             nn.Linear(model_dim, decay_rank, bias=False),
-            nn.Linear(decay_rank, num_heads * self.key_dim),
+            nn.Linear(decay_rank, self.num_key_heads * self.key_dim),
         )
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
-        (logits,) = widened(self.decay(x).unflatten(-1, (self.num_heads, -1)))
+        (logits,) = widened(self.decay(x).unflatten(-1, (-1, self.key_dim)))
         return ((F.logsigmoid(logits) / 16).clamp(min=FASTEST),)
 
 
@@ -258,7 +276,7 @@ class DeltaNet(FastWeights):
         own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
         parts |= {"short_convolution": short_convolution, "qk_norm": qk_norm}
         super().__init__(model_dim, num_heads, **own, **parts)
-        self.strength = nn.Linear(model_dim, num_heads, bias=False)
+        self.strength = nn.Linear(model_dim, self.num_key_heads, bias=False)
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         (logits,) = widened(self.strength(x).unsqueeze(-1))
@@ -294,7 +312,8 @@ class GatedDeltaNet(DeltaNet):
     ):
         options |= {"expand_k": expand_k, "expand_v": expand_v, "output_gate": output_gate}
         super().__init__(model_dim, num_heads, **options)
-        self.decay = Decay(nn.Linear(model_dim, num_heads, bias=False), num_heads, 1)
+        heads = self.num_key_heads
+        self.decay = Decay(nn.Linear(model_dim, heads, bias=False), heads, 1)
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         strength, _ = super().gates(x)
@@ -330,11 +349,11 @@ class KimiDeltaAttention(DeltaNet):
         options |= {"output_gate": output_gate, "low_rank_gate": low_rank_gate}
         options |= {"chunk_size": chunk_size}
         super().__init__(model_dim, num_heads, **options)
-        rank, width = self.value_dim, num_heads * self.key_dim
+        rank, width = self.value_dim, self.num_key_heads * self.key_dim
         projection = nn.Sequential(
             nn.Linear(model_dim, rank, bias=False), nn.Linear(rank, width, bias=False)
         )
-        self.decay = Decay(projection, num_heads, self.key_dim)
+        self.decay = Decay(projection, self.num_key_heads, self.key_dim)
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         strength, _ = super().gates(x)

@@ -96,6 +96,7 @@ class MultiHead(Mixer[MixerState]):
         *,
         key_dim: int,
         value_dim: int,
+        num_key_heads: int,
         shares_keys: bool = False,
         bias: bool = True,
     ) -> None:
@@ -106,12 +107,14 @@ class MultiHead(Mixer[MixerState]):
             num_heads: The number of heads, h.
             key_dim: The width of a head's queries and keys, d.
             value_dim: The width of a head's values, m.
+            num_key_heads: The number of heads of keys and values.
             shares_keys: Whether queries are their own keys.
             bias: Whether projections have a bias.
         """
         self.num_heads = num_heads
-        keys = (key_dim,) if shares_keys else (key_dim, key_dim)
-        self.widths = [num_heads * width for width in (*keys, value_dim)]
+        self.head_dims = (key_dim, value_dim) if shares_keys else (key_dim, key_dim, value_dim)
+        heads = (num_heads, *(num_key_heads,) * (len(self.head_dims) - 1))
+        self.widths = [n * width for n, width in zip(heads, self.head_dims, strict=True)]
         gate_width = num_heads * value_dim
         beside = gate_width if self.output_gate and not self.low_rank_gate else 0
         self.project_in = nn.Linear(model_dim, sum(self.widths) + beside, bias=bias)
@@ -231,7 +234,8 @@ class MultiHead(Mixer[MixerState]):
         """Return queries, keys and values, head by head."""
         if self.activates:
             mixed = F.silu(mixed)
-        parts = [part.unflatten(-1, (self.num_heads, -1)) for part in mixed.split(self.widths, -1)]
+        split = zip(mixed.split(self.widths, -1), self.head_dims, strict=True)
+        parts = [part.unflatten(-1, (-1, width)) for part, width in split]
         q, k, v = parts[0], parts[-2], parts[-1]  # of two parts, the first is both query and key
         if self.qk_norm is None:
             return q, k, v
@@ -270,9 +274,13 @@ class MultiHeadAttention(MultiHead):
         head_dim = whole_heads(model_dim, num_heads)
         # First, so that parameters keep the order that optimizers' states have in checkpoints.
         self.attention: Any = attention(num_heads, head_dim)  # not every one has every form
-        shares_keys = self.attention.shares_keys
         self.project(
-            model_dim, num_heads, key_dim=head_dim, value_dim=head_dim, shares_keys=shares_keys
+            model_dim,
+            num_heads,
+            key_dim=head_dim,
+            value_dim=head_dim,
+            num_key_heads=self.attention.num_key_heads,
+            shares_keys=self.attention.shares_keys,
         )
         self.constant_state = self.attention.constant_state
         self.exactly_causal = self.attention.exactly_causal

@@ -21,8 +21,8 @@ from linear_transformers.ops.precision import accumulation_dtype, widened, witho
 class LinearState(NamedTuple):
     """The state of all heads. Its size does not depend on the length."""
 
-    kv_sum: Float[Tensor, "b h c m"]
-    k_sum: Float[Tensor, "b h c"]
+    kv_sum: Float[Tensor, "b k c m"]
+    k_sum: Float[Tensor, "b k c"]
 
 
 def empty_state(
@@ -44,8 +44,8 @@ def empty_state(
 
 def step(
     q: Float[Tensor, "b h c"],
-    k: Float[Tensor, "b h c"],
-    v: Float[Tensor, "b h m"],
+    k: Float[Tensor, "b k c"],
+    v: Float[Tensor, "b k m"],
     state: LinearState,
     *,
     eps: float,
@@ -53,7 +53,8 @@ def step(
     """Attend from one new position to itself and all earlier ones.
 
     Args:
-        q: The features of the new query.
+        q: The features of the new query, of as many heads as the key has, or a multiple: each
+            group of them reads one state.
         k: The features of the new key.
         v: The new value.
         state: The past, excluding this position. Left unmodified.
@@ -67,7 +68,8 @@ def step(
     with without_autocast(v):
         kv_sum = torch.addcmul(state.kv_sum, k.unsqueeze(-1), v.unsqueeze(-2))
         k_sum = state.k_sum + k
-        weighted_sum = torch.einsum("bhc,bhcm->bhm", q, kv_sum)
-        total_weight = torch.einsum("bhc,bhc->bh", q, k_sum)
+        groups = q.unflatten(1, (k.shape[1], -1))
+        weighted_sum = torch.einsum("bkjc,bkcm->bkjm", groups, kv_sum).flatten(1, 2)
+        total_weight = torch.einsum("bkjc,bkc->bkj", groups, k_sum).flatten(1, 2)
         output = normalize(weighted_sum, total_weight, eps=eps)
     return output.to(dtype), LinearState(kv_sum, k_sum)

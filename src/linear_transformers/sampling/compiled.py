@@ -73,6 +73,8 @@ class CompiledStepper(Stepper):
             return "it is made for linear attention with feature_map=elu, and the model has another"
         if mixer.rotary or mixer.qk_norm is not None or mixer.low_rank_gate:
             return "it has no rotary positions, norm of queries and keys or gate of low rank"
+        if attention.group > 1:
+            return "it has no grouped queries"
         if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
             return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
         return super().unavailable(model, precision) or kernels.step_unavailable()
