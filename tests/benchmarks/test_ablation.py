@@ -1,0 +1,72 @@
+"""The program that compares variants in pairs."""
+
+import json
+import sys
+from statistics import fmean, stdev
+
+import pytest
+import torch
+
+from benchmarks import ablation, record
+from linear_transformers.tasks.loading import load
+
+SMALL = [
+    "trainer.max_epochs=1",
+    "trainer.check_val_every_n_epoch=1",
+    "model.num_layers=1",
+    "model.model_dim=16",
+    "+trainer.limit_train_batches=3",
+]
+ARGUMENTS = ["digits", "--seeds", "0", "1", "--variants", "linear", "softmax", "--overrides"]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
+
+    def run():
+        arguments = [*ARGUMENTS, *SMALL, "--runs", str(tmp_path / "runs")]
+        monkeypatch.setattr(sys, "argv", ["ablation", *arguments])
+        ablation.main()
+        return json.loads((tmp_path / "results" / "ablation-digits.json").read_text())
+
+    return run
+
+
+def test_differences_are_those_of_the_runs_images(run, tmp_path):
+    """Against each image's bits/dim, computed image by image."""
+    found = run()
+    assert [row["variant"] for row in found["rows"]] == ["linear", "softmax"]
+    assert [source["seed"] for source in found["sources"]] == [0, 0, 1, 1]
+    bits = {}
+    for variant in ("linear", "softmax"):
+        for seed in (0, 1):
+            model = load(tmp_path / f"runs/ablation-digits-{variant}-{seed}/checkpoints/best.ckpt")
+            likelihoods = model.log_likelihood(model.images("test"))
+            bits[variant, seed] = -likelihoods / 64 / torch.log(torch.tensor(2.0))
+    tests = [bits["linear", seed].mean().item() for seed in (0, 1)]
+    row = found["rows"][0]
+    assert row["test_bits_per_dim"] == pytest.approx(fmean(tests), abs=2e-4)
+    assert row["deviation"] == pytest.approx(stdev(tests), abs=2e-4)
+    pairs = [bits["linear", seed] - bits["softmax", seed] for seed in (0, 1)]
+    means = [pair.mean().item() for pair in pairs]
+    of_batches = torch.stack(pairs).mean(0).view(-1, 4).mean(1)  # 180 images, four a batch
+    difference, seeds, test_set = row["against softmax"].replace("±", "").split(" " * 2)
+    assert float(difference) == pytest.approx(fmean(means), abs=6e-4)
+    assert float(seeds.split()[0]) == pytest.approx(stdev(means) / 2**0.5, abs=6e-4)
+    expected = (of_batches.std() / len(of_batches) ** 0.5).item()
+    assert float(test_set.split()[0]) == pytest.approx(expected, abs=6e-4)
+
+
+def test_runs_that_are_done_are_not_run_again(run, tmp_path):
+    first = run()
+    records = {path: path.read_bytes() for path in tmp_path.glob("runs/*/metrics.jsonl")}
+    assert len(records) == 4
+    assert run()["rows"] == first["rows"]
+    assert {path: path.read_bytes() for path in records} == records
+
+
+def test_a_variant_that_is_not_there_is_refused(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["ablation", "digits", "--variants", "linnear"])
+    with pytest.raises(SystemExit, match=r"error: linnear is no variant. Choose of \['linear'"):
+        ablation.main()
