@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import pytest
 import torch
 from torch import nn
 
@@ -36,19 +37,20 @@ def train(model: nn.Module, *optimizers: torch.optim.Optimizer, steps: int = 3) 
             optimizer.step()
 
 
-def test_matrices_of_blocks_are_muons_and_all_else_is_adamws():
+@pytest.mark.parametrize("rms", [0.2, 0.7])
+def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(rms):
     """One step of both of torch's gives the same weights."""
     model, ours = small_model(), small_model()
     layers = ("mixer.project_in", "mixer.project_out", "feedforward.0", "feedforward.3")
     matrices = {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
-    optimizer = Muon(ours.named_parameters(), lr=RATE, weight_decay=0.1)
+    optimizer = Muon(ours.named_parameters(), lr=RATE, weight_decay=0.1, rms=rms)
     names = [set(group["param_names"]) for group in optimizer.param_groups]
     assert names == [matrices, {name for name, _ in model.named_parameters()} - matrices]
     named = dict(model.named_parameters())
     apart = (
         torch.optim.Muon(
             [named.pop(name) for name in named.keys() & matrices],
-            lr=RATE,
+            lr=RATE * rms / 0.2,
             weight_decay=0.1,
             adjust_lr_fn="match_rms_adamw",
         ),

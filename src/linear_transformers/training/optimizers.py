@@ -10,18 +10,21 @@ from torch.optim import Optimizer
 
 from linear_transformers.config.ranges import Count, Fraction, NotNegative, Positive, Share, ranged
 
+ADAMW_RMS = 0.2  # which `match_rms_adamw` gives to updates
+
 
 class Muon(Optimizer):
     """Muon for the matrices of hidden layers, and AdamW for all other parameters.
 
-    The update of a matrix is its momentum made orthogonal (Jordan et al., 2024), as large as one
-    of AdamW (Liu et al., 2025, "Muon is Scalable for LLM Training", section 2.2). One rate and
-    one weight decay thus serve both.
+    The update of a matrix is its momentum made orthogonal (Jordan et al., 2024), of a given size:
+    by default that of AdamW's (Liu et al., 2025, "Muon is Scalable for LLM Training", eq. 4). One
+    rate and one weight decay thus serve both.
 
     Args:
         params: The named parameters of a model.
         lr: The learning rate.
         weight_decay: The decoupled weight decay.
+        rms: The root mean square of a matrix's update, in learning rates.
         momentum: The decay of the matrices' momentum, which is Nesterov's.
         ns_steps: The number of Newton-Schulz iterations that make an update orthogonal.
         betas: The decays of AdamW's moments.
@@ -39,6 +42,7 @@ class Muon(Optimizer):
         *,
         lr: Positive = 1e-3,
         weight_decay: NotNegative = 0.01,
+        rms: Positive = ADAMW_RMS,
         momentum: Share = 0.95,
         ns_steps: Count = 5,
         betas: tuple[Fraction, Fraction] = (0.9, 0.999),
@@ -56,7 +60,7 @@ class Muon(Optimizer):
         self._parts: list[Optimizer] = [
             torch.optim.Muon(
                 hidden,
-                lr=lr,
+                lr=lr * rms / ADAMW_RMS,
                 weight_decay=weight_decay,
                 momentum=momentum,
                 ns_steps=ns_steps,
