@@ -41,14 +41,14 @@ ROOT = Path(__file__).parent.parent
 # Exact and comparable: one thread, float32, nothing drawn on the way.
 ALWAYS = ("trainer=cpu", "trainer.precision=32-true", "logger=none", "callbacks.samples.n=0")
 
+LINEAR, SOFTMAX, BEST = ("model=linear",), ("model=softmax",), ("model=linear_conv",)
 CONVOLUTION = ("model.mixer.short_convolution=4",)
 GATE = ("model.mixer.output_norm=true", "model.mixer.output_gate=silu")
 BLOCK = ("model.norm_type=rms", "model.activation=swiglu")
-ROTARY = ("model.mixer.rotary=true",)
-MUON = ("optimizer=muon", "optimizer.lr=1e-2")
-WITHOUT_POSITIONS = ("model.positions=none",)
-WIDE = ("model.mixer.short_convolution=5",)  # two frames to either side
-SOFTMAX = ("model=softmax",)
+POSITIONS = ("model.positions=none",)
+MUON, RADAM = ("optimizer=muon",), ("optimizer=radam",)
+DROPOUT = ("model.dropout=0.2",)
+GIVEN = "softmax, given the same"
 
 
 class Plan(NamedTuple):
@@ -69,41 +69,45 @@ class Plan(NamedTuple):
 
 PLANS = {
     "digits": Plan(
-        ("data=digits",),
+        ("data=digits", "model.dropout=0.1"),
         {"batch_size": 4},
-        ("softmax", "softmax, all of it"),
+        ("softmax", GIVEN),
         {
-            "linear": (),
-            "softmax": SOFTMAX,
-            "linear, convolution": CONVOLUTION,
-            "linear, norm and gate": GATE,
-            "linear, RMS norm and SwiGLU": BLOCK,
-            "linear, query-key norm": ("model.mixer.qk_norm=rms",),
-            "linear, rotary": ROTARY,
-            "linear, axial positions": ("model.positions=axial",),
-            "linear, Muon": MUON,
-            "softmax, convolution": (*SOFTMAX, *CONVOLUTION),
-            "softmax, Muon": (*SOFTMAX, *MUON),
-            "linear, convolution, norm and gate": (*CONVOLUTION, *GATE),
-            "linear, all of it": (*CONVOLUTION, *GATE, *MUON),
-            "softmax, all of it": (*SOFTMAX, *CONVOLUTION, *GATE, *MUON),
-            "retention, convolution": ("model=retention", *CONVOLUTION, *MUON),
-            "gated, convolution": ("model=gated", *CONVOLUTION, *MUON),
-            "gated_delta": ("model=gated_delta", *MUON),
+            "linear": (*LINEAR, *RADAM),
+            "softmax": (*SOFTMAX, *RADAM),
+            "linear_conv, Muon, dropout 0.2": (*BEST, *MUON, *DROPOUT),
+            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON, *DROPOUT),
+            "linear_conv": (*BEST, *RADAM),
+            "linear_conv, Muon": (*BEST, *MUON),
+            "linear_conv, Muon, dropout 0.2, twice the rate": (
+                *(*BEST, *MUON, *DROPOUT, "optimizer.lr=4e-2"),
+            ),
+            "linear, convolution": (*LINEAR, *RADAM, *CONVOLUTION),
+            "linear, norm and gate": (*LINEAR, *RADAM, *GATE),
+            "linear, RMS norm and SwiGLU": (*LINEAR, *RADAM, *BLOCK),
+            "linear, query-key norm": (*LINEAR, *RADAM, "model.mixer.qk_norm=rms"),
+            "linear, rotary": (*LINEAR, *RADAM, "model.mixer.rotary=true"),
+            "linear, axial positions": (*LINEAR, *RADAM, "model.positions=axial"),
+            "linear, Muon": (*LINEAR, *MUON),
+            "linear, dropout 0.2": (*LINEAR, *RADAM, *DROPOUT),
+            "softmax, convolution": (*SOFTMAX, *RADAM, *CONVOLUTION),
+            "softmax, Muon, dropout 0.2": (*SOFTMAX, *MUON, *DROPOUT),
+            "gated_delta, Muon, dropout 0.2": ("model=gated_delta", *MUON, *DROPOUT),
+            "retention, Muon, dropout 0.2": ("model=retention", *MUON, *DROPOUT),
         },
     ),
     "espeak": Plan(
-        ("data=espeak",),
+        ("data=espeak", "model.positions=added", *RADAM),
         {"batch_frames": 1000},
-        ("softmax", "softmax, convolution without positions"),
+        ("softmax", GIVEN),
         {
-            "linear": (),
+            "linear": LINEAR,
             "softmax": SOFTMAX,
-            "linear, without positions": WITHOUT_POSITIONS,
-            "softmax, without positions": (*SOFTMAX, *WITHOUT_POSITIONS),
-            "linear, convolution": WIDE,
-            "linear, convolution without positions": (*WIDE, *WITHOUT_POSITIONS),
-            "softmax, convolution without positions": (*SOFTMAX, *WIDE, *WITHOUT_POSITIONS),
+            "linear_conv, no positions": (*BEST, *POSITIONS),
+            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS),
+            "linear, no positions": (*LINEAR, *POSITIONS),
+            "softmax, no positions": (*SOFTMAX, *POSITIONS),
+            "linear, convolution": (*LINEAR, *CONVOLUTION),
         },
     ),
 }

@@ -10,6 +10,8 @@ position is averaged over positions, and images a second follow from that averag
 
     compiled, compiled bfloat16, compiled int8    linear attention, one C++ call a step, by the
                                    precision of the weights
+    compiled linear_conv           the same with short convolutions, norm and gate, and as many
+                                   parameters: its feed-forward layers are narrower
     captured, captured bfloat16    the same on a GPU: one captured graph a step
     fused, fused bfloat16          the same, compiled by torch.compile before it is captured
     recurrent                      linear attention, the model's own step
@@ -56,14 +58,25 @@ from linear_transformers.sampling import (
 NUM_VALUES = 256
 DISTRIBUTION = LogisticMixture(NUM_VALUES)
 SEED = 0
+Models = dict[str, AutoregressiveTransformer]
+CONVOLUTION = "compiled linear_conv"
 RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
 COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
 CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
 FUSED = {"fused": "float32", "fused bfloat16": "bfloat16"}
 PRECISIONS = {**COMPILED, **CAPTURED, **FUSED}  # of the weights; float32 of every other method
-OURS = (*COMPILED, *CAPTURED, *FUSED, RECURRENT)
-METHODS = (*COMPILED, *CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
-ON_CPU = (*COMPILED, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+OURS = (*COMPILED, CONVOLUTION, *CAPTURED, *FUSED, RECURRENT)
+METHODS = (
+    *COMPILED,
+    CONVOLUTION,
+    *CAPTURED,
+    *FUSED,
+    RECURRENT,
+    FAST_TRANSFORMERS,
+    CACHED,
+    RECOMPUTED,
+)
+ON_CPU = (*COMPILED, CONVOLUTION, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_GPU = (*CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED)
 # The order in which methods are dropped if memory runs out.
 DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured", "fused")
@@ -75,7 +88,7 @@ def main() -> None:
     console = Console()
     models = build(1, options)
     for method in tuple(options.methods):
-        kind, model, precision = stepper_of(method, *models)
+        kind, model, precision = stepper_of(method, models)
         if reason := kind.unavailable(model, precision):
             console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
             options.methods.remove(method)
@@ -185,16 +198,17 @@ def measure(
 
     The latter are at the bandwidth of a large copy on a GPU, and 0 on a CPU.
     """
-    linear, softmax = build(length, options)
+    models = build(length, options)
     methods = [method for method in options.methods if method != RECOMPUTED or last]
     times = {}
     for without in (None, *(method for method in DROPPED if method in methods)):
         methods = [method for method in methods if method != without]
-        found = step_times(methods, linear, softmax, length, batch, options)
+        found = step_times(methods, models, length, batch, options)
         if found is not None:
             times = found
             break
         torch.cuda.empty_cache()  # only here are the tensors of the last attempt freed
+    linear = models["linear"]
     if linear.device.type != "cuda":
         return times, 0.0
     moved = 2 * linear.stack.state_bytes(length) * batch
@@ -203,8 +217,7 @@ def measure(
 
 def step_times(
     methods: list[str],
-    linear: AutoregressiveTransformer,
-    softmax: AutoregressiveTransformer,
+    models: Models,
     length: int,
     batch: int,
     options: argparse.Namespace,
@@ -215,7 +228,7 @@ def step_times(
     try:
         steppers = {}
         for method in methods:
-            kind, model, precision = stepper_of(method, linear, softmax)
+            kind, model, precision = stepper_of(method, models)
             # A precision changes the weights.
             steppers[method] = kind(copy.deepcopy(model) if precision else model, precision)
         return step_milliseconds(
@@ -233,19 +246,21 @@ def step_times(
 
 
 def stepper_of(
-    method: str, linear: AutoregressiveTransformer, softmax: AutoregressiveTransformer
+    method: str, models: Models
 ) -> tuple[type[Stepper], AutoregressiveTransformer, str | None]:
     """Return the kind of a method's stepper, its model, and the precision of its weights."""
     for kind, methods in (
         (CompiledStepper, COMPILED), (CapturedStepper, CAPTURED), (FusedStepper, FUSED),
     ):  # fmt: skip
         if method in methods:
-            return kind, linear, methods[method]
+            return kind, models["linear"], methods[method]
+    if method == CONVOLUTION:
+        return CompiledStepper, models["linear_conv"], None
     if method == FAST_TRANSFORMERS:
-        return FastTransformersStepper, linear, None
+        return FastTransformersStepper, models["linear"], None
     if method == RECURRENT:
-        return RecurrentStepper, linear, None
-    return RecurrentStepper if method == CACHED else RecomputedStepper, softmax, None
+        return RecurrentStepper, models["linear"], None
+    return RecurrentStepper if method == CACHED else RecomputedStepper, models["softmax"], None
 
 
 def count_launches(options: argparse.Namespace) -> dict[str, int]:
@@ -255,27 +270,39 @@ def count_launches(options: argparse.Namespace) -> dict[str, int]:
     counts, length = {}, options.length[0]
     for method in (*CAPTURED, *FUSED, RECURRENT):
         if method in options.methods:
-            kind, model, precision = stepper_of(method, *build(length, options))
+            kind, model, precision = stepper_of(method, build(length, options))
             counts[method] = launches_per_step(kind(model, precision), DISTRIBUTION, length=length)
     return counts
 
 
-def build(length: int, options: argparse.Namespace) -> list[AutoregressiveTransformer]:
-    """Return the models with linear and with softmax attention, for sequences of a length."""
-    models = []
-    for attention in (partial(LinearAttention, feature_map=Elu), SoftmaxAttention):
+def build(length: int, options: argparse.Namespace) -> Models:
+    """Return the models for sequences of a length, by their names in `conf/model`."""
+    linear, width = partial(LinearAttention, feature_map=Elu), options.model_dim
+    parts = {"short_convolution": 4, "output_norm": True, "output_gate": "silu"}
+    mixers = {
+        "linear": (partial(MultiHeadAttention, attention=linear), 4 * width),
+        "softmax": (partial(MultiHeadAttention, attention=SoftmaxAttention), 4 * width),
+        # The gate is as large as an eighth of the feed-forward part, which is narrower by as much.
+        "linear_conv": (
+            partial(MultiHeadAttention, attention=linear, **parts),
+            4 * width - width // 2,
+        ),
+    }
+    models = {}
+    for name, (mixer, feedforward_dim) in mixers.items():
         torch.manual_seed(SEED)
         stack = Transformer(
-            partial(MultiHeadAttention, attention=attention),
+            mixer,
             max_length=length,
             num_layers=options.layers,
             num_heads=options.heads,
-            model_dim=options.model_dim,
+            model_dim=width,
+            feedforward_dim=feedforward_dim,
         )
         model = AutoregressiveTransformer(
             stack, num_values=NUM_VALUES, num_parameters=DISTRIBUTION.num_parameters
         )
-        models.append(model.to(options.device).eval())
+        models[name] = model.to(options.device).eval()
     return models
 
 

@@ -35,7 +35,10 @@ KEY_GATED = [
 
 # The models whose mixer is an attention of queries, keys and values; tests/mixers has the others.
 ATTENTIONS = [
-    name for name in TRANSFORMERS if "attention" in composed(f"model={name}")["model"]["mixer"]
+    name
+    for name in TRANSFORMERS
+    if name != "linear_conv"  # whose attention is linear
+    and "attention" in composed(f"model={name}")["model"]["mixer"]
 ]
 
 

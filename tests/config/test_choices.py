@@ -107,7 +107,7 @@ def test_a_callable_parameter_gets_a_factory_and_any_other_an_object():
 def test_a_choice_is_plain_data_again_and_the_same_choice_from_it():
     choice = checked_choice(LINEAR, "model.mixer.attention", CausalAttention)
     data = choice.plain()
-    assert data == {**LINEAR, "eps": 1e-6, "scale": 1.0, "kernel": "auto"}
+    assert data == {**LINEAR, "eps": 1e-6, "scale": 1.0, "kernel": "auto", "num_key_heads": None}
     assert checked_choice(data, "model.mixer.attention", CausalAttention) == choice
     assert isinstance(choice(2, 4), LinearAttention)
     assert plain({"a": (1, choice), "b_": None}) == {"a": [1, data], "b_": None}

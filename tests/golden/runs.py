@@ -13,7 +13,9 @@ EXPECTED = Path(__file__).parent / "expected.json"
 
 SIZES = ("model.num_layers=2", "model.num_heads=2", "model.model_dim=16", "model.dropout=0.1")
 FAST = ("optimizer.lr=0.02",)  # so that sixteen steps lead somewhere
-DIGITS = ("data=digits", "data.num_train=128", "data.batch_size=16", *SIZES, *FAST)
+DIGITS = (
+    "data=digits", "optimizer=radam", "data.num_train=128", "data.batch_size=16", *SIZES, *FAST,
+)  # fmt: skip
 COPY = (
     "data=copy", "data.max_length=12", "data.num_sequences=128", "data.num_held_out=32",
     "data.batch_size=16", "trainer.max_steps=-1", *SIZES, *FAST,

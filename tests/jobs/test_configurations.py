@@ -199,6 +199,14 @@ def test_a_users_own_colour_images_train(tmp_path):
     assert "6 x 5 x 3, 256 levels: sequences of 90" in printed
 
 
+@pytest.mark.parametrize("debug", ["step", "overfit"])
+def test_a_run_that_validates_by_steps_can_be_debugged(debug):
+    """Its interval is longer than the epochs of a run that is debugged."""
+    trainer = composed("experiment=mnist/small", f"debug={debug}")["trainer"]
+    assert trainer["val_check_interval"] is None
+    assert trainer["check_val_every_n_epoch"] > 0
+
+
 @pytest.mark.parametrize("debug", sorted(path.stem for path in (CONF / "debug").glob("*.yaml")))
 def test_every_debug_choice_runs(debug, tmp_path):
     short = ("trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1")
@@ -221,8 +229,9 @@ def test_the_rate_falls_on_a_plateau_of_validations(tmp_path):
     """digits validate every second epoch; a missing figure must neither crash nor count."""
     run(
         "train", *TINY, "trainer=cpu", "scheduler=on_plateau", "scheduler.patience=0", "test=false",
-        "optimizer.lr=1e-7", "trainer.max_epochs=6", "trainer.limit_train_batches=1",
-        "trainer.log_every_n_steps=1", "run_id=flat", f"paths.runs={tmp_path}",
+        "optimizer=radam", "optimizer.lr=1e-7", "trainer.max_epochs=6",
+        "trainer.limit_train_batches=1", "trainer.log_every_n_steps=1", "run_id=flat",
+        f"paths.runs={tmp_path}",
     )  # fmt: skip
     # The first validation sets the mark, the second does not better it.
     rates = figures(tmp_path / "flat", "lr-RAdam")
@@ -242,7 +251,7 @@ def test_two_processes_train_as_one_does_and_leave_one_run(tmp_path):
     steps = (
         *TINY, "trainer.accelerator=cpu", "trainer.max_epochs=1", "trainer.limit_train_batches=4",
         "trainer.check_val_every_n_epoch=1", "model.dropout=0.3", "callbacks.samples.n=0",
-        "trainer.log_every_n_steps=1",
+        "trainer.log_every_n_steps=1", "optimizer=radam",  # Muon rounds to bfloat16
     )  # fmt: skip
     both, alone = tmp_path / "both", tmp_path / "alone"
     run_apart(

@@ -129,7 +129,8 @@ class Configurations:
                 raise ValueError(f"{word} names a list, and {name} is one choice.")
             if re.match(r"\+\+?proposed[.=]", word):
                 raise ValueError(
-                    f"{word}: proposals are what data sets have for models. Set model.KEY=VALUE."
+                    f"{word}: proposals are what data sets have for models and optimizers. "
+                    "Set model.KEY=VALUE or optimizer.lr=VALUE."
                 )
 
     def _places_of(self, name: str) -> list[str]:
@@ -142,7 +143,7 @@ class Configurations:
                 tree = yaml.safe_load(text) or {}
                 whole = tree if text.startswith("# @package _global_") else {top: tree}
                 found |= {f"{key}.{name}" for key in whole if _has(whole[key], name)}
-        return sorted(found - {f"hydra.{name}"})
+        return sorted(found - {f"hydra.{name}", f"proposed.{name}"})
 
     def _files(self, group: str) -> list[Path]:
         return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))
