@@ -153,7 +153,7 @@ class MultiScaleRetention(FastWeights):
         rotary: See `MultiHead`.
         output_gate: See `MultiHead`.
         chunk_size: See `FastWeights`.
-        **parts: See `MultiHead`.
+        **parts: See `FastWeights` and `MultiHead`.
     """
 
     over_sequence = decayed
@@ -198,7 +198,7 @@ class GatedLinearAttention(FastWeights):
         decay_rank: The rank of the decays' projection.
         output_gate: See `MultiHead`.
         chunk_size: See `FastWeights`.
-        **parts: See `MultiHead`.
+        **parts: See `FastWeights` and `MultiHead`.
     """
 
     over_sequence = decayed
@@ -245,7 +245,7 @@ class DeltaNet(FastWeights):
         short_convolution: See `MultiHead`.
         qk_norm: See `MultiHead`; no other norm keeps the memory bounded.
         chunk_size: See `FastWeights`.
-        **parts: See `MultiHead`.
+        **parts: See `FastWeights` and `MultiHead`.
 
     Raises:
         ValueError: The norm is another; see `FastWeights`.
