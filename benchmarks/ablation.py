@@ -67,6 +67,16 @@ class Plan(NamedTuple):
     variants: dict[str, tuple[str, ...]]
 
 
+# What was found on the digits, at the size of larger images.
+IMAGES = (
+    ("softmax", GIVEN),
+    {
+        "linear": (*LINEAR, *RADAM),
+        "softmax": (*SOFTMAX, *RADAM),
+        "linear_conv, Muon": (*BEST, *MUON),
+        GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON),
+    },
+)
 PLANS = {
     "digits": Plan(
         ("data=digits", "model.dropout=0.1"),
@@ -110,6 +120,8 @@ PLANS = {
             "linear, convolution": (*LINEAR, *CONVOLUTION),
         },
     ),
+    "mnist-small": Plan(("experiment=beyond/mnist-small",), {"batch_size": 50}, *IMAGES),
+    "cifar-small": Plan(("experiment=beyond/cifar-small",), {"batch_size": 50}, *IMAGES),
 }
 
 

@@ -73,7 +73,7 @@ def kernels_of(operator: str, case: Case, options: argparse.Namespace) -> dict[s
             FLA: heads_first(reference(operator), strength[..., 0]),
         }
     if operator == "gated":
-        decay, chunk, before = uniform.log() / 16, 16, 16
+        decay, chunk, before = uniform.log() / 16, 32, 16
     else:
         of_heads = torch.log1p(-torch.exp2(-5.0 - torch.arange(options.heads)))
         decay, chunk, before = of_heads.expand(size[:3]).unsqueeze(-1), 32, 64

@@ -28,7 +28,7 @@ SIZES = (*STACK, "model.feedforward_dim=4", "model.dropout=0.0")
 MIXTURE = ("task.distribution.num_components=2",)
 # At a constant rate, the next epoch depends on what the optimizer remembers.
 FAST = ("optimizer.lr=0.02", "scheduler=constant")
-DIGITS = ("data=digits", "data.num_train=32", "data.batch_size=8", *FAST)
+DIGITS = ("data=digits", "optimizer=radam", "data.num_train=32", "data.batch_size=8", *FAST)
 COPY = (
     "data=copy", "data.max_length=6", "data.num_sequences=32", "data.num_held_out=8",
     "data.batch_size=8", "optimizer.lr=0.02", "trainer.max_steps=-1",

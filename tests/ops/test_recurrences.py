@@ -57,3 +57,16 @@ def test_segments_and_chunks_do_not_change_what_steps_compute(
         torch.testing.assert_close(found, expected)
     empty = torch.zeros_like(state)
     torch.testing.assert_close(whole(*inputs, chunk_size=16), by_steps(step, inputs, empty))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_fastest_decays_stay_within_float32(name):
+    """exp(-160) in a chunk: neither outputs nor gradients overflow, or lose the last position."""
+    whole, step = FORMS[name]
+    inputs = [x.float() for x in inputs_of(name, 65, C)]
+    inputs[-1] = torch.full_like(inputs[-1], -5.0)
+    state = torch.randn(B, H, C, M)
+    found = results(lambda x, past: whole(*x, state=past, chunk_size=32), inputs, state)
+    torch.testing.assert_close(
+        found, results(partial(by_steps, step), inputs, state), rtol=1e-4, atol=1e-5
+    )

@@ -24,8 +24,8 @@ from linear_transformers.ops.precision import accumulation_dtype, widened, witho
 from linear_transformers.ops.rotary import Rotation
 from linear_transformers.shapes import Hidden, HiddenOne, Rows
 
-# The fastest decay of a feature, in logs: a chunk of so many positions stays within float32.
-FASTEST, FINE_CHUNK = -5.0, 16
+# The fastest decay of a feature, in logs: half a chunk of so many positions stays within float32.
+FASTEST, FINE_CHUNK = -5.0, 32
 FineChunk = Annotated[int, Ge(1), Le(FINE_CHUNK)]
 
 

@@ -24,7 +24,7 @@ def decayed(
     log_decay: Float[Tensor, "b t h decays"],
     *,
     state: Float[Tensor, "b h c m"] | None = None,
-    chunk_size: int = 16,
+    chunk_size: int = 32,
 ) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
     """Compute all positions: matrix products inside chunks, the state between them.
 
@@ -33,8 +33,8 @@ def decayed(
         k: The keys.
         v: The values.
         log_decay: The logarithms of a, one for each feature, or one for all (a last dimension
-            of 1). Where there are several, the sum over any chunk must stay above -80, or
-            float32 overflows.
+            of 1). Where there are several, the sum over any half of a chunk must stay above
+            -80, or float32 overflows.
         state: The past, empty if absent. Left unmodified.
         chunk_size: The positions of a chunk. Only speed and that limit depend on it.
 
@@ -67,12 +67,15 @@ def _segment(
     q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))
     since_start = log_decay.cumsum(-2)
     whole = since_start[..., -1:, :]
-    additions = (k * (whole - since_start).exp()).mT @ v
-    states = running(state, whole.exp().mT, additions)
     if log_decay.shape[-1] == 1:
         weights = (q @ k.mT) * between(since_start[..., 0])
+        additions = (k * (whole - since_start).exp()).mT @ v
     else:
-        weights = ((q * since_start.exp()) @ (k * (-since_start).exp()).mT).tril()
+        middle = middle_of(since_start)
+        grown = k * (middle - since_start).exp()
+        weights = ((q * (since_start - middle).exp()) @ grown.mT).tril()
+        additions = (whole - middle).exp().mT * (grown.mT @ v)
+    states = running(state, whole.exp().mT, additions)
     outputs = weights @ v + (q * since_start.exp()) @ states[:, :, :-1]
     # A copy: a view would keep the states of all chunks in memory.
     return join(outputs, length), states[:, :, -1].contiguous()
@@ -93,6 +96,11 @@ def decayed_step(
         state = torch.addcmul(kept, k.unsqueeze(-1), v.unsqueeze(-2))
         output = torch.einsum("bhc,bhcm->bhm", q, state)
     return output.to(dtype), state
+
+
+def middle_of(since_start: Float[Tensor, "*batch l c"]) -> Float[Tensor, "*batch 1 c"]:
+    """Return the decay at a chunk's middle: relative to it, exponents are half as large."""
+    return since_start[..., (since_start.shape[-2] - 1) // 2, None, :]
 
 
 def between(since_start: Float[Tensor, "*batch l"]) -> Float[Tensor, "*batch l l"]:

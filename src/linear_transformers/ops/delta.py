@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.ops.chunks import in_segments, join, split
-from linear_transformers.ops.decayed import between
+from linear_transformers.ops.decayed import between, middle_of
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -47,8 +47,8 @@ def delta(
         v: The values.
         strength: The strength b of the correction, from 0 to 1.
         log_decay: The logarithms of a, not above 0: one for each feature, or one for all (a last
-            dimension of 1). Where there are several, the sum over any chunk must stay above -80,
-            or float32 overflows.
+            dimension of 1). Where there are several, the sum over any half of a chunk must
+            stay above -80, or float32 overflows.
         state: The past, empty if absent. Left unmodified.
         chunk_size: The positions of a chunk. Only speed and that limit depend on it.
 
@@ -86,9 +86,11 @@ def _segment(
         decay = between(since_start[..., 0])
         similar, weights = (k @ k.mT) * decay, (q @ k.mT) * decay
     else:
-        grown = (k * (-since_start).exp()).mT
-        similar, weights = (kept * k) @ grown, ((kept * q) @ grown).tril()
-    system = (strength * similar).tril(-1)  # the solver adds the unit diagonal
+        middle = middle_of(since_start)
+        relative, grown = (since_start - middle).exp(), (k * (middle - since_start).exp()).mT
+        similar, weights = (relative * k) @ grown, ((relative * q) @ grown).tril()
+    # The solver adds the unit diagonal. Above it, `similar` may have overflowed.
+    system = strength * similar.tril(-1)
     right = torch.cat([strength * v, strength * kept * k], dim=-1)
     values, keys = torch.linalg.solve_triangular(
         system, right, upper=False, unitriangular=True
