@@ -289,7 +289,14 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
 def test_a_run_that_did_not_say_how_it_came_about_is_collected_and_named(
     results, tmp_path, monkeypatch, capsys
 ):
-    run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny", "test=false")
+    run(
+        "train",
+        *QUICK,
+        "optimizer=radam",
+        f"paths.runs={tmp_path}/runs",
+        "run_id=tiny",
+        "test=false",
+    )
     for path in (tmp_path / "runs/tiny").glob("provenance*"):
         path.unlink()
     call(collect, monkeypatch, "digits", f"{tmp_path}/runs/tiny")
@@ -359,7 +366,14 @@ def test_lists_of_plain_values_are_on_one_line_and_nothing_else_changes():
 
 
 def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch, capsys):
-    run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=tiny", "test=false")
+    run(
+        "train",
+        *QUICK,
+        "optimizer=radam",
+        f"paths.runs={tmp_path}/runs",
+        "run_id=tiny",
+        "test=false",
+    )
     call(precision, monkeypatch, "tiny", "tiny", f"--runs={tmp_path}/runs", "--images=6")
     measurement = json.loads((results / "precision.json").read_text())
     rows = measurement["rows"]

@@ -34,7 +34,7 @@ def test_a_run_leaves_what_it_promises(trained):
     logged = {name for row in metrics(directory) for name in row}
     assert {
         "train/bits_per_dim", "val/bits_per_dim", "test/bits_per_dim", "train/gradient_norm",
-        "perf/tokens_per_second", "perf/peak_memory_gb", "lr-RAdam", "baseline/histogram",
+        "perf/tokens_per_second", "perf/peak_memory_gb", "lr-Muon/pg1", "baseline/histogram",
         "perf/model_flop_utilization", "speed/sampling",
     } <= logged  # fmt: skip
     pictures = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.png"))

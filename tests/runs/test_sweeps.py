@@ -27,7 +27,7 @@ def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
     )
     names = {path.parent.name for path in tmp_path.glob("*/config.yaml")}
     assert len(names) == 2
-    assert all(name.startswith("digits-linear-") for name in names)
+    assert all(name.startswith("digits-linear_conv-") for name in names)
     jobs, page = results(tmp_path)
     assert [job["status"] for job in jobs] == ["done", "done"]
     assert {job["figures"]["run"] for job in jobs} == names

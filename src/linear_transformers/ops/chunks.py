@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 State = TypeVar("State")
-CACHED_ROWS = 2**13  # b t h of a segment whose products stay in a CPU's cache
+CACHED_ROWS = 2**15  # b t h of a segment whose products stay in a CPU's cache
 
 
 def in_segments(
