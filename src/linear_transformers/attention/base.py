@@ -243,6 +243,14 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
     def read(self, q: sh.Queries, memory: Memory) -> sh.Outputs:
         """Return the output of each query to a memory."""
 
+    @abstractmethod
+    def select_memory(self, memory: Memory, rows: sh.Rows) -> Memory:
+        """Return the memory of some of the sequences; a row named twice is forked."""
+
+    @abstractmethod
+    def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        """Return the size of the memory of one sequence of `length` positions, in bytes."""
+
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:

@@ -81,6 +81,12 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         self.check_heads(SEQUENCE, q)
         return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
 
+    def select_memory(self, memory: KeyValueMemory, rows: sh.Rows) -> KeyValueMemory:
+        return KeyValueMemory(*(None if part is None else part[rows] for part in memory))  # pyright: ignore[reportArgumentType]
+
+    def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        return self.state_bytes(length, dtype)
+
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
         """Attend to keys and values [b, h, s, d or m], in their type."""
         with without_autocast(values):

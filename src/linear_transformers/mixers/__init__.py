@@ -1,6 +1,7 @@
 """Mixers: layers from vectors to vectors that mix positions, with projections of their own."""
 
 from linear_transformers.mixers.base import Mixer, MixerFactory
+from linear_transformers.mixers.cross import CrossFactory, MultiHeadCrossAttention
 from linear_transformers.mixers.fast_weights import (
     DeltaNet,
     GatedDeltaNet,
@@ -11,6 +12,7 @@ from linear_transformers.mixers.fast_weights import (
 from linear_transformers.mixers.multi_head import MixerState, MultiHeadAttention
 
 __all__ = [
+    "CrossFactory",
     "DeltaNet",
     "GatedDeltaNet",
     "GatedLinearAttention",
@@ -19,5 +21,6 @@ __all__ = [
     "MixerFactory",
     "MixerState",
     "MultiHeadAttention",
+    "MultiHeadCrossAttention",
     "MultiScaleRetention",
 ]

@@ -83,13 +83,14 @@ class Block(nn.Module):
             x: The inputs.
             draw: What masks of dropout are drawn from; None drops nothing.
         """
-        return self._after_mixer(x, self.mixer(self._normed(x)), draw)
+        return self._fed(self._mixed(x, self.mixer(self._normed(x)), draw), draw)
 
     def bidirectional(
         self, x: Hidden, lengths: Lengths | None = None, draw: Draw | None = None
     ) -> Hidden:
         """Return the outputs of all positions, each seeing the whole of its sequence."""
-        return self._after_mixer(x, self.mixer.bidirectional(self._normed(x), lengths), draw)
+        mixed = self.mixer.bidirectional(self._normed(x), lengths)
+        return self._fed(self._mixed(x, mixed, draw), draw)
 
     def init_state(
         self, batch: int, *, device: torch.device, dtype: torch.dtype, capacity: int = 0
@@ -103,7 +104,7 @@ class Block(nn.Module):
         With `in_place`, the given state may be overwritten and must not be used again.
         """
         mixed, state = self.mixer.step(self._normed(x_i), state, in_place=in_place)
-        return self._after_mixer(x_i, mixed), state
+        return self._fed(self._mixed(x_i, mixed)), state
 
     def select(self, state: Any, rows: Rows) -> Any:
         """Return the state of some of the sequences; a row named twice is forked."""
@@ -112,24 +113,28 @@ class Block(nn.Module):
     def prefill(self, x: Hidden, state: Any = None) -> tuple[Hidden, Any]:
         """Return the outputs of positions that follow `state`, and the state after them."""
         mixed, state = self.mixer.prefill(self._normed(x), state)
-        return self._after_mixer(x, mixed), state
+        return self._fed(self._mixed(x, mixed)), state
 
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
         return self.mixer_norm(x) if self.pre_norm else x
 
-    def _after_mixer(
+    def _mixed(
         self,
         x: Float[Tensor, "*batch e"],
         mixed: Float[Tensor, "*batch e"],
         draw: Draw | None = None,
     ) -> Float[Tensor, "*batch e"]:
+        """Return the first sublayer's output, from its input and the mixer's output."""
         x = self.mixer_dropout(mixed, draw, residual=x)
-        if self.pre_norm:
-            changed = self._feedforward(self.feedforward_norm(x), draw)
-            return self.feedforward_dropout(changed, draw, residual=x)
-        x = self.mixer_norm(x)
-        changed = self._feedforward(x, draw)
-        return self.feedforward_norm(self.feedforward_dropout(changed, draw, residual=x))
+        return x if self.pre_norm else self.mixer_norm(x)
+
+    def _fed(
+        self, x: Float[Tensor, "*batch e"], draw: Draw | None = None
+    ) -> Float[Tensor, "*batch e"]:
+        """Return the feed-forward sublayer's output."""
+        changed = self._feedforward(self.feedforward_norm(x) if self.pre_norm else x, draw)
+        x = self.feedforward_dropout(changed, draw, residual=x)
+        return x if self.pre_norm else self.feedforward_norm(x)
 
     def _feedforward(
         self, x: Float[Tensor, "*batch e"], draw: Draw | None

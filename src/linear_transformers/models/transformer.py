@@ -1,6 +1,7 @@
 """A stack of blocks, vectors to vectors: the core of every model of this project."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -9,12 +10,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
-from linear_transformers.mixers import Mixer, MixerFactory
+from linear_transformers.mixers import CrossFactory, Mixer, MixerFactory
 from linear_transformers.models.block import Block, norm_of
+from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
 from linear_transformers.ops.dropout import Draw
-from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source
 
 Inputs = Float[Tensor, "b t i"]
 InputsOne = Float[Tensor, "b i"]
@@ -36,6 +38,9 @@ class Transformer(nn.Module):
     A causal stack keeps the mixers' contract: `forward`, `init_state`, `step`, `prefill`. Any
     other has `forward` only, and every position sees the whole of its sequence.
 
+    With `cross` it is a decoder: every position also sees another sequence, the source, of which
+    each layer keeps a memory.
+
     Args:
         mixer: The constructor of each layer's mixer.
         max_length: The length of the longest sequence, or those of the axes that it runs through
@@ -51,6 +56,7 @@ class Transformer(nn.Module):
         norm_type: The kind of norms: `layer` (the paper) or `rms`.
         activation: The feed-forward activation: `relu` (the paper), `gelu` or `swiglu`.
         causal: Whether a position sees itself and earlier ones only.
+        cross: The constructor of each layer's attention to the source; None is no decoder.
         activation_checkpointing: Whether blocks are recomputed in the backward pass instead of
             storing their activations: less memory, about a third more time.
 
@@ -60,8 +66,8 @@ class Transformer(nn.Module):
         draws: What masks of dropout are drawn from in training.
 
     Raises:
-        ValueError: See `Block` and `Positions`; or the stack is not causal, and its mixer has
-            no bidirectional form.
+        ValueError: See `Block`, `DecoderBlock` and `Positions`; or the stack is not causal, and
+            its mixer has no bidirectional form.
     """
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
@@ -83,6 +89,7 @@ class Transformer(nn.Module):
         norm_type: str = "layer",
         activation: str = "relu",
         causal: bool = True,
+        cross: CrossFactory | None = None,
         activation_checkpointing: bool = False,
     ):
         super().__init__()
@@ -96,8 +103,9 @@ class Transformer(nn.Module):
             model_dim, kind=positions, max_length=max_length, dropout=dropout
         )
         self.input_dim = self.positions.input_dim
+        block = Block if cross is None else partial(DecoderBlock, cross=cross)
         self.blocks = nn.ModuleList(  # pyright: ignore[reportAttributeAccessIssue]
-            Block(
+            block(
                 mixer,
                 model_dim=model_dim,
                 num_heads=num_heads,
@@ -125,50 +133,82 @@ class Transformer(nn.Module):
         return self.blocks[0].mixer
 
     @property
+    def is_decoder(self) -> bool:
+        """Whether every position also sees a source."""
+        return isinstance(self.blocks[0], DecoderBlock)
+
+    @property
     def description(self) -> str:
         """The number of layers and the kind of mixer, for the run's log."""
-        return f"{len(self.blocks)} layers of {self.mixer.name}"
+        first, number = self.blocks[0], len(self.blocks)
+        crossed = f", {first.cross.name} to the source" if isinstance(first, DecoderBlock) else ""
+        return f"{number} layers of {self.mixer.name}{crossed}"
 
     def kernel_on(self, device: torch.device) -> str:
         """Return the name of the mixers' implementation on a device, for the run's log."""
         return self.mixer.kernel_on(device) if self.causal else "bidirectional"
 
-    def forward(self, x: Inputs, lengths: Lengths | None = None) -> Hidden:
+    def summarize(self, source: Source, lengths: Lengths | None = None) -> tuple[Any, ...]:
+        """Return the memory that each layer keeps of a source.
+
+        Args:
+            source: The outputs of an encoder.
+            lengths: The length of each sequence, at least 1; None is all of it. Padding is ignored.
+        """
+        return tuple(block.summarize(source, lengths) for block in self._decoder_blocks)
+
+    def forward(
+        self,
+        x: Inputs,
+        lengths: Lengths | None = None,
+        memories: Sequence[Any] | None = None,
+    ) -> Hidden:
         """Return the outputs of all positions, computed in parallel.
 
         Args:
             x: The vectors, without position embeddings.
             lengths: The length of each sequence; None is all of it. Outputs at padding are
                 undefined. Causal stacks ignore it: padding comes last.
+            memories: The memories of the source, which a decoder needs.
         """
         draw = self.draws.next() if self.training else None
         x = self.positions(x, draw=draw)
-        for block in self.blocks:
+        for block, memory in zip(self.blocks, self._read(memories), strict=True):
             if self.activation_checkpointing and self.training:
-                x = checkpoint(self._through, block, x, lengths, draw, use_reentrant=False)
+                x = checkpoint(self._through, block, x, lengths, draw, memory, use_reentrant=False)
             else:
-                x = self._through(block, x, lengths, draw)
+                x = self._through(block, x, lengths, draw, memory)
         return self._normed(x)
 
-    def init_state(self, batch: int) -> StackState:
-        """Return the initial (empty) state, with the device and dtype of the weights."""
-        weight = self._weight
-        return StackState(
-            position=0,
-            layers=tuple(
-                block.init_state(
-                    batch,
-                    device=weight.device,
-                    dtype=weight.dtype,
-                    capacity=self.positions.max_length or 0,
-                )
-                for block in self.blocks
-            ),
-        )
+    def init_state(self, batch: int, memories: Sequence[Any] | None = None) -> StackState:
+        """Return the initial (empty) state, with the device and dtype of the weights.
 
-    def state_bytes(self, length: int) -> int:
-        """Return the size of one sequence's state after `length` positions, in bytes."""
-        return sum(block.mixer.state_bytes(length, self._weight.dtype) for block in self.blocks)
+        Args:
+            batch: The number of sequences.
+            memories: The memories of the source, which a decoder needs.
+        """
+        read, weight = self._read(memories), self._weight
+        layers = tuple(
+            block.init_state(
+                batch,
+                device=weight.device,
+                dtype=weight.dtype,
+                capacity=self.positions.max_length or 0,
+            )
+            for block in self.blocks
+        )
+        return StackState(0, tuple(map(DecoderState, layers, read)) if self.is_decoder else layers)
+
+    def state_bytes(self, length: int, source_length: int = 0) -> int:
+        """Return the size of one sequence's state after `length` positions, in bytes, with the
+        memories of a source of `source_length`."""
+        dtype = self._weight.dtype
+        own = sum(block.mixer.state_bytes(length, dtype) for block in self.blocks)
+        if not source_length:
+            return own
+        return own + sum(
+            block.cross.memory_bytes(source_length, dtype) for block in self._decoder_blocks
+        )
 
     def step(
         self, x: InputsOne, state: StackState, *, in_place: bool = False
@@ -213,7 +253,26 @@ class Transformer(nn.Module):
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
         return self.norm(x.to(self.norm.weight.dtype))  # norms may be in a wider type
 
+    @property
+    def _decoder_blocks(self) -> list[DecoderBlock]:
+        blocks = [block for block in self.blocks if isinstance(block, DecoderBlock)]
+        assert blocks, "a stack without `cross` reads no source"
+        return blocks
+
+    def _read(self, memories: Sequence[Any] | None) -> Sequence[Any]:
+        """Return what each block reads of a source."""
+        if self.is_decoder != (memories is not None):
+            raise ValueError(
+                "A stack with cross was given no memories of a source. Leave out cross, or give "
+                "what `summarize` returns."
+                if self.is_decoder
+                else "A stack without cross was given memories of a source. Make it with cross."
+            )
+        return [None] * len(self.blocks) if memories is None else memories
+
     def _through(
-        self, block: Block, x: Tensor, lengths: Tensor | None, draw: Draw | None
+        self, block: Block, x: Tensor, lengths: Tensor | None, draw: Draw | None, memory: Any
     ) -> Tensor:
+        if isinstance(block, DecoderBlock):
+            return block(x, draw, memory)
         return block(x, draw) if self.causal else block.bidirectional(x, lengths, draw)

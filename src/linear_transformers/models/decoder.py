@@ -1,0 +1,90 @@
+"""One layer of a decoder: a block that also attends to another sequence."""
+
+from typing import Any, NamedTuple
+
+from linear_transformers.mixers import CrossFactory, MixerFactory
+from linear_transformers.models.block import Block, norm_of
+from linear_transformers.models.dropout import Dropout
+from linear_transformers.ops.dropout import Draw
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source
+
+
+class DecoderState(NamedTuple):
+    """The state of a decoder's block: its mixer's, and the memory of the source."""
+
+    past: Any
+    memory: Any
+
+
+class DecoderBlock(Block):
+    """A block with a third sublayer between its two: attention to another sequence, the source.
+
+    Its state holds what remains of the source: after `summarize`, the source is not read again.
+
+    Args:
+        mixer: See `Block`.
+        cross: The constructor of this layer's attention to the source.
+        model_dim: See `Block`.
+        num_heads: The number of heads of the mixer, and of `cross`.
+        dropout: The dropout rate of all three sublayers' outputs and of the hidden layer.
+        norm_type: See `Block`.
+        **options: See `Block`.
+
+    Raises:
+        ValueError: See `Block`, or `cross` refuses its sizes.
+    """
+
+    def __init__(
+        self,
+        mixer: MixerFactory,
+        *,
+        cross: CrossFactory,
+        model_dim: int,
+        num_heads: int,
+        dropout: float,
+        norm_type: str,
+        **options: Any,
+    ):
+        own = {"model_dim": model_dim, "num_heads": num_heads, "dropout": dropout}
+        super().__init__(mixer, **own, norm_type=norm_type, **options)
+        self.cross = cross(model_dim, num_heads)
+        self.cross_norm = norm_of(norm_type, model_dim)
+        self.cross_dropout = Dropout(dropout)
+
+    def summarize(self, source: Source, lengths: Lengths | None = None) -> Any:
+        """Return the memory of a source, which `forward` reads; see `MultiHeadCrossAttention`."""
+        return self.cross.summarize(source, lengths)
+
+    def forward(self, x: Hidden, draw: Draw | None = None, memory: Any = None) -> Hidden:
+        """Return the outputs of all positions, each seeing those before it and the source.
+
+        Args:
+            x: The inputs.
+            draw: See `Block`.
+            memory: The memory of the source.
+        """
+        x = self._mixed(x, self.mixer(self._normed(x)), draw)
+        return self._fed(self._crossed(x, memory, draw), draw)
+
+    def step(
+        self, x_i: HiddenOne, state: DecoderState, *, in_place: bool = False
+    ) -> tuple[HiddenOne, DecoderState]:
+        mixed, past = self.mixer.step(self._normed(x_i), state.past, in_place=in_place)
+        x = self._mixed(x_i, mixed).unsqueeze(1)
+        return self._fed(self._crossed(x, state.memory)).squeeze(1), state._replace(past=past)
+
+    def select(self, state: DecoderState, rows: Rows) -> DecoderState:
+        memory = self.cross.select(state.memory, rows)
+        return DecoderState(self.mixer.select(state.past, rows), memory)
+
+    def prefill(self, x: Hidden, state: DecoderState | None = None) -> tuple[Hidden, DecoderState]:
+        assert state is not None, "the memory of the source is in the state"
+        mixed, past = self.mixer.prefill(self._normed(x), state.past)
+        x = self._crossed(self._mixed(x, mixed), state.memory)
+        return self._fed(x), state._replace(past=past)
+
+    def _crossed(self, x: Hidden, memory: Any, draw: Draw | None = None) -> Hidden:
+        """Return the second sublayer's output."""
+        read = self.cross(self.cross_norm(x) if self.pre_norm else x, memory)
+        x = self.cross_dropout(read, draw, residual=x)
+        return x if self.pre_norm else self.cross_norm(x)
