@@ -19,6 +19,8 @@ GOALS = """## Goals on an H200
 What `benchmarks/on_gpu.sh` is to show: our Triton kernel in bfloat16, 8 heads of 32; sampling and
 training of the paper's models. Each figure is read from `results/`."""
 
+MOST_COMMANDS = 16  # in a section
+
 
 def main() -> None:
     paths = sorted(record.RESULTS.glob("*.json"))
@@ -82,9 +84,15 @@ def commit(start: dict[str, Any]) -> str:
 
 
 def commands(measurement: dict[str, Any]) -> list[str]:
-    """Return the commands that made the rows, each once, the measurement's own first."""
+    """Return the commands that made the rows, each once, the measurement's own first.
+
+    Those of many runs are counted: a benchmark made them, and its rows say how they differ.
+    """
     starts = record.starts(measurement)
-    return list(dict.fromkeys(start["command"] for start in starts if start.get("command")))
+    found = list(dict.fromkeys(start["command"] for start in starts if start.get("command")))
+    if len(found) > MOST_COMMANDS:
+        return [found[0], f"# and those of {len(found) - 1} runs, which the file has"]
+    return found
 
 
 def lacks(measurement: dict[str, Any]) -> str:
