@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.models import AutoregressiveTransformer, StackState, Transformer
 from linear_transformers.sampling import Stepper
@@ -81,10 +82,10 @@ class FastTransformersStepper(Stepper):
         from fast_transformers.builders import RecurrentEncoderBuilder
 
         stack = model.stack
-        num_heads, head_dim = stack.blocks[0].heads
+        attention = stack.blocks[0].mixer.attention
         encoder: Any = RecurrentEncoderBuilder.from_kwargs(
-            attention_type="linear", n_layers=len(stack.blocks), n_heads=num_heads,
-            query_dimensions=head_dim, value_dimensions=head_dim, dropout=0.0,
+            attention_type="linear", n_layers=len(stack.blocks), n_heads=attention.num_heads,
+            query_dimensions=attention.head_dim, value_dimensions=attention.head_dim, dropout=0.0,
             feed_forward_dimensions=4 * stack.model_dim, activation="relu",
         ).get()  # fmt: skip
         for layer, block in zip(encoder.layers, stack.blocks, strict=True):
@@ -139,13 +140,13 @@ class FastTransformersStack(nn.Module):
         super().__init__()
         from fast_transformers.builders import TransformerEncoderBuilder
 
-        num_heads, head_dim = stack.blocks[0].heads
+        attention = stack.blocks[0].mixer.attention
         self.positions = stack.positions
         self.dropout = nn.Dropout(dropout)
         self.encoder: Any = TransformerEncoderBuilder.from_kwargs(
-            attention_type="causal-linear", n_layers=len(stack.blocks), n_heads=num_heads,
-            query_dimensions=head_dim, value_dimensions=head_dim, dropout=dropout,
-            feed_forward_dimensions=4 * stack.model_dim, activation="relu",
+            attention_type="causal-linear", n_layers=len(stack.blocks), n_heads=attention.num_heads,
+            query_dimensions=attention.head_dim, value_dimensions=attention.head_dim,
+            feed_forward_dimensions=4 * stack.model_dim, activation="relu", dropout=dropout,
         ).get()  # fmt: skip
 
     def forward(self, x: Tensor) -> Tensor:
@@ -155,14 +156,12 @@ class FastTransformersStack(nn.Module):
         return self.encoder(self.dropout(self.positions(x)), attn_mask=mask)
 
 
-class FlaLinearAttention(nn.Module):
-    """fla's kernel as the attention of one of our stacks in training."""
-
-    shares_keys = False
+class FlaLinearAttention(LinearAttention):
+    """Linear attention by fla's kernel, in one of our stacks in training."""
 
     def __init__(self, num_heads: int, head_dim: int):
-        super().__init__()
-        self.attend = fla_attention(head_dim)
+        super().__init__(num_heads, head_dim, feature_map=Elu)
+        self.run = fla_attention(head_dim)
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return self.attend(q, k, v)
+        return self.run(q, k, v)

@@ -161,6 +161,14 @@ def test_the_peers_layers_learn_from_the_same_inputs():
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.filterwarnings("ignore")  # fla's own, of what it lacks here
+def test_flas_kernel_takes_the_place_of_ours():
+    """Here it is built only: it runs on GPUs."""
+    pytest.importorskip("fla")
+    model = training.model_of(peers.FLA, training.SHAPES["digits"])
+    assert all(isinstance(m.mixer.attention, peers.FlaLinearAttention) for m in model.stack.blocks)
+
+
 FAILING = f"""#!{sys.executable} -IS
 import os, sys, time
 words = sys.argv

@@ -12,7 +12,7 @@ from tests.kernels.comparing import DEVICE
 
 DRAW = torch.tensor([2**32 - 3, 2**31 + 9, 7])  # words that are negative where they are signed
 OPTIONS = {"rate": 0.3, "place": 4}
-WIDTHS = (1, 3, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200, 1024)
+WIDTHS = (1, 3, 7, 8, 9, 24, 63, 64, 65, 127, 128, 129, 200, 1024)
 PAIRS = [
     (torch.float32, torch.float32), (torch.float64, torch.float64),
     (torch.bfloat16, torch.bfloat16), (torch.bfloat16, torch.float32),

@@ -12,7 +12,7 @@ from linear_transformers.attention.base import SEQUENCE, CrossAttention
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.ops.bidirectional import valid
-from linear_transformers.ops.precision import without_autocast
+from linear_transformers.ops.precision import widened, without_autocast
 
 
 class KeyValueMemory(NamedTuple):
@@ -89,13 +89,12 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
         """Attend to keys and values [b, h, s, d or m], in their type."""
+        dtype, parts = keys.dtype, (q.transpose(1, 2).to(keys.dtype), keys, values)
+        if torch.is_grad_enabled() and q.device.type == "cpu":
+            # In bfloat16 PyTorch's gradient takes up to seven times as long there.
+            parts = widened(*parts)
         with without_autocast(values):
             out = F.scaled_dot_product_attention(
-                q.transpose(1, 2).to(keys.dtype),
-                keys,
-                values,
-                scale=self.scale,
-                enable_gqa=self.group > 1,
-                **mask,
+                *parts, scale=self.scale, enable_gqa=self.group > 1, **mask
             )
-        return out.transpose(1, 2)
+        return out.to(dtype).transpose(1, 2)

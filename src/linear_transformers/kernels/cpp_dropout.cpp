@@ -1,7 +1,8 @@
 // Dropout by computed masks on CPUs: `ops/dropout.py` defines which numbers are kept.
 //
-// One pass reads x, and the residual that its result is added to, and writes the sum. A thread
-// takes whole rows. Philox costs some three instructions a number, and no memory.
+// A thread takes whole rows. It draws the numbers of a few of them, which stay in the cache; then one
+// pass reads x, and the residual that its result is added to, and writes the sum. Philox costs some
+// three instructions a number, and no memory.
 #include <ATen/Parallel.h>
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <type_traits>
+#include <vector>
 
 #include "cpp_vectors.h"
 
@@ -43,6 +45,8 @@ using Doubles = Lanes<double>::type;
 using Halves = Lanes<uint16_t>::type;
 // Words in every other lane, so that there is room for products.
 typedef uint64_t Spread __attribute__((vector_size(kVectorBytes)));
+typedef uint64_t UnalignedSpread
+    __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 
 // The products of the lower halves of lanes: left to itself, the compiler multiplies all bits.
 inline Spread product(Spread x, uint32_t multiplier) {
@@ -56,13 +60,22 @@ inline Spread product(Spread x, uint32_t multiplier) {
 #endif
 }
 
-// Philox4x32-10 of the counters (block, position, sample, place), for every other block of
-// kLanes. Upper halves of lanes are not looked at.
-inline void philox(const Call& call, Spread block, uint32_t position, uint32_t sample,
-                   Spread (&x)[4]) {
-  x[0] = block;
-  x[1] = Spread{} + position;
-  x[2] = Spread{} + sample;
+// Of kLanes calls: blocks, positions, samples.
+struct Counters {
+  uint32_t block[kLanes], position[kLanes], sample[kLanes];
+};
+
+// Every other of some words, from the first or the second on.
+inline Spread every_other(const uint32_t* words, bool second) {
+  const Spread both = *reinterpret_cast<const UnalignedSpread*>(words);
+  return second ? both >> 32 : both;
+}
+
+// Philox4x32-10 of every other lane's counter. Upper halves of lanes are not looked at.
+inline void philox(const Call& call, const Counters& counters, bool second, Spread (&x)[4]) {
+  x[0] = every_other(counters.block, second);
+  x[1] = every_other(counters.position, second);
+  x[2] = every_other(counters.sample, second);
   x[3] = Spread{} + call.place;
   uint32_t key_0 = call.seed, key_1 = call.step;
 #pragma GCC unroll 10
@@ -77,15 +90,73 @@ inline void philox(const Call& call, Spread block, uint32_t position, uint32_t s
   }
 }
 
-// The words of kLanes blocks from `block` on.
-inline void words_of(const Call& call, uint32_t block, uint32_t position, uint32_t sample,
-                     Words (&words)[4]) {
-  Spread even{}, x[4], y[4];
-  for (int i = 0; i < kLanes / 2; ++i) even[i] = block + 2 * i;
-  philox(call, even, position, sample, x);
-  philox(call, even + 1, position, sample, y);
-  for (int i = 0; i < 4; ++i) words[i] = (Words)((x[i] & 0xFFFFFFFF) | y[i] << 32);
+// The eight numbers of each of kLanes calls: numbers[part][lane].
+inline void draw(const Call& call, const Counters& counters, uint16_t (*numbers)[2 * kLanes]) {
+  Spread even[4], odd[4];
+  philox(call, counters, false, even);
+  philox(call, counters, true, odd);
+  for (int i = 0; i < 4; ++i) {
+    const Words words = (Words)((even[i] & 0xFFFFFFFF) | odd[i] << 32);
+    *reinterpret_cast<Halves*>(numbers[i]) = __builtin_convertvector(words, Halves);
+    *reinterpret_cast<Halves*>(numbers[i + 4]) = __builtin_convertvector(words >> 16, Halves);
+  }
 }
+
+// The numbers of rows that are asked for in order. Where rows are narrow, calls for several of them
+// are side by side.
+class Numbers {
+ public:
+  Numbers(const Call& call, int64_t begin)
+      : call_(call),
+        blocks_((call.width + kParts - 1) / kParts),
+        together_(std::max<int64_t>(1, kLanes / std::max<int64_t>(1, blocks_))),
+        next_(begin),
+        values_(together_ * blocks_ * kParts + kLanes) {}
+
+  const uint16_t* of(int64_t row) {
+    if (row == next_) {
+      fill(row);
+      next_ += together_;
+    }
+    return at(together_ - (next_ - row));
+  }
+
+ private:
+  uint16_t* at(int64_t r) { return values_.data() + r * blocks_ * kParts; }
+
+  // Draw those of `together_` rows from `row` on, of which the last may not exist.
+  void fill(int64_t row) {
+    Counters counters;
+    const int64_t wide = std::min<int64_t>(kLanes, blocks_);
+    for (int64_t r = 0; r < together_; ++r) {
+      const uint32_t position = (row + r) % call_.length;
+      const uint32_t sample = call_.first + (row + r) / call_.length;
+      for (int64_t block = 0, lane = r * blocks_; block < wide; ++block, ++lane) {
+        counters.block[lane] = block;
+        counters.position[lane] = position;
+        counters.sample[lane] = sample;
+      }
+    }
+    uint16_t drawn[kParts][2 * kLanes];  // half of it is room for what is copied in vain
+    for (int64_t done = 0; done < blocks_; done += kLanes) {
+      // The last blocks again, rather than blocks that are none.
+      const int64_t first = std::min(done, std::max<int64_t>(0, blocks_ - kLanes));
+      if (first)
+        for (int lane = 0; lane < kLanes; ++lane) counters.block[lane] = first + lane;
+      draw(call_, counters, drawn);
+      // In this order, so that what is copied in vain is overwritten, or beyond the last row.
+      for (int64_t r = 0; r < together_; ++r)
+        for (int part = 0; part < kParts; ++part)
+          *reinterpret_cast<Halves*>(at(r) + part * blocks_ + first) =
+              *reinterpret_cast<const Halves*>(drawn[part] + r * blocks_);
+    }
+  }
+
+  const Call& call_;
+  const int64_t blocks_, together_;
+  int64_t next_;  // the first row whose numbers were not drawn
+  std::vector<uint16_t> values_;
+};
 
 inline Floats load(const float* x) { return *reinterpret_cast<const Floats*>(x); }
 inline Doubles load(const double* x) { return *reinterpret_cast<const Doubles*>(x); }
@@ -131,28 +202,24 @@ inline Lanes<int64_t>::type kept_of(Doubles, Keep kept) {
 
 template <bool relu, bool add, typename In, typename Out>
 void rows(const Call& call, int64_t begin, int64_t end) {
-  const int64_t width = call.width, blocks = (width + kParts - 1) / kParts;
+  const int64_t width = call.width;
   const Keep threshold = Keep{} + static_cast<int32_t>(call.threshold);
+  Numbers numbers(call, begin);
   for (int64_t row = begin; row < end; ++row) {
+    const uint16_t* number = numbers.of(row);
     const In* x = static_cast<const In*>(call.x) + row * width;
     const Out* other = add ? static_cast<const Out*>(call.other) + row * width : nullptr;
     Out* out = static_cast<Out*>(call.out) + row * width;
-    for (int64_t block = 0; block < blocks; block += kLanes) {
-      Words words[4];
-      words_of(call, block, row % call.length, call.first + row / call.length, words);
-      for (int part = 0; part < kParts; ++part) {
-        const int64_t at = part * blocks + block;
-        const int64_t count = std::min({int64_t{kLanes}, blocks - block, width - at});
-        if (count <= 0) break;
-        const Keep kept = (Keep)(words[part % 4] >> (part < 4 ? 0 : 16) & 0xFFFF) >= threshold;
-        lanes(x + at, add ? other + at : nullptr, out + at, count,
-              [&](const In* some, const Out* others, Out* results) {
-                auto value = load(some);
-                if (relu) value = value < decltype(value){} ? decltype(value){} : value;
-                value = scaled(value, kept_of(value, kept), call);
-                store(add ? load(others) + value : value, results);
-              });
-      }
+    for (int64_t at = 0; at < width; at += kLanes) {
+      const Halves halves = *reinterpret_cast<const Halves*>(number + at);
+      const Keep kept = __builtin_convertvector(halves, Keep) >= threshold;
+      lanes(x + at, add ? other + at : nullptr, out + at, std::min<int64_t>(kLanes, width - at),
+            [&](const In* some, const Out* others, Out* results) {
+              auto value = load(some);
+              if (relu) value = value < decltype(value){} ? decltype(value){} : value;
+              value = scaled(value, kept_of(value, kept), call);
+              store(add ? load(others) + value : value, results);
+            });
     }
   }
 }
