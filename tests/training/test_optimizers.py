@@ -10,7 +10,8 @@ from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import Transformer
-from linear_transformers.training.optimizers import Muon
+from linear_transformers.training import optimizers
+from linear_transformers.training.optimizers import Muon, orthogonalized
 
 RATE = 0.02
 
@@ -37,9 +38,11 @@ def train(model: nn.Module, *optimizers: torch.optim.Optimizer, steps: int = 3) 
             optimizer.step()
 
 
+@pytest.mark.parametrize("low", [True, False])
 @pytest.mark.parametrize("rms", [0.2, 0.7])
-def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(rms):
-    """One step of both of torch's gives the same weights."""
+def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(monkeypatch, rms, low):
+    """A step of both of torch's gives the same weights, up to the rounding of its bfloat16."""
+    monkeypatch.setattr(optimizers, "multiplies_bfloat16", lambda device: low)
     model, ours = small_model(), small_model()
     layers = ("mixer.project_in", "mixer.project_out", "feedforward.0", "feedforward.3")
     matrices = {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
@@ -56,9 +59,28 @@ def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(rms):
         ),
         torch.optim.AdamW(named.values(), lr=RATE, weight_decay=0.1),
     )
-    train(model, *apart)
-    train(ours, optimizer)
-    torch.testing.assert_close(ours.state_dict(), model.state_dict(), rtol=0, atol=0)
+    train(model, *apart, steps=1)
+    train(ours, optimizer, steps=1)
+    for name, weight in ours.state_dict().items():
+        change = (weight - model.state_dict()[name]).square().mean().sqrt()
+        assert change <= (0.1 * rms * RATE if name in matrices else 0), name
+
+
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (4, 4)])
+def test_singular_values_go_through_the_polynomial(shape):
+    """And singular vectors stay: the definition, in float64."""
+    torch.manual_seed(0)
+    a, b, c = coefficients = (3.4445, -4.7750, 2.0315)
+    x = torch.randn(3, *shape, dtype=torch.float64)
+    x[1] *= 1e3
+    x[2] = 0
+    u, s, v = torch.linalg.svd(x[:2], full_matrices=False)
+    s = s / s.norm(dim=1, keepdim=True)
+    for _ in range(5):
+        s = a * s + b * s**3 + c * s**5
+    found = orthogonalized(x, coefficients, 5)
+    torch.testing.assert_close(found[:2], u @ (s[..., None] * v))
+    assert not found[2].any()
 
 
 def test_a_state_that_is_loaded_goes_on_to_the_bit():

@@ -89,12 +89,12 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
         """Attend to keys and values [b, h, s, d or m], in their type."""
-        dtype, parts = keys.dtype, (q.transpose(1, 2).to(keys.dtype), keys, values)
+        dtype, q = keys.dtype, q.transpose(1, 2).to(keys.dtype)
         if torch.is_grad_enabled() and q.device.type == "cpu":
             # In bfloat16 PyTorch's gradient takes up to seven times as long there.
-            parts = widened(*parts)
+            q, keys, values = widened(q, keys, values)
         with without_autocast(values):
             out = F.scaled_dot_product_attention(
-                *parts, scale=self.scale, enable_gqa=self.group > 1, **mask
+                q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask
             )
         return out.to(dtype).transpose(1, 2)

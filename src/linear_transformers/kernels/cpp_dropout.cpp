@@ -4,9 +4,6 @@
 // pass reads x, and the residual that its result is added to, and writes the sum. Philox costs some
 // three instructions a number, and no memory.
 #include <ATen/Parallel.h>
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 #include <algorithm>
 #include <type_traits>
@@ -30,19 +27,10 @@ struct Call {
 namespace {
 
 constexpr int kRounds = 10;
-constexpr int kParts = 8;                 // numbers of 16 bits from one call of Philox
-constexpr int kLanes = kVectorBytes / 4;  // calls side by side: a vector of words
-constexpr int64_t kGrain = 16384;         // numbers worth a thread
+constexpr int kParts = 8;          // numbers of 16 bits from one call of Philox
+constexpr int64_t kGrain = 16384;  // numbers worth a thread
 
-template <typename T>
-struct Lanes {
-  typedef T type __attribute__((vector_size(kLanes * sizeof(T)), aligned(alignof(T)), may_alias));
-};
-using Words = Lanes<uint32_t>::type;
-using Keep = Lanes<int32_t>::type;
-using Floats = Lanes<float>::type;
-using Doubles = Lanes<double>::type;
-using Halves = Lanes<uint16_t>::type;
+using Kept = Lanes<int32_t>::type;  // -1 or 0
 // Words in every other lane, so that there is room for products.
 typedef uint64_t Spread __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t UnalignedSpread
@@ -97,8 +85,8 @@ inline void draw(const Call& call, const Counters& counters, uint16_t (*numbers)
   philox(call, counters, true, odd);
   for (int i = 0; i < 4; ++i) {
     const Words words = (Words)((even[i] & 0xFFFFFFFF) | odd[i] << 32);
-    *reinterpret_cast<Halves*>(numbers[i]) = __builtin_convertvector(words, Halves);
-    *reinterpret_cast<Halves*>(numbers[i + 4]) = __builtin_convertvector(words >> 16, Halves);
+    *reinterpret_cast<Halves*>(numbers[i]) = narrowed(words);
+    *reinterpret_cast<Halves*>(numbers[i + 4]) = narrowed(words >> 16);
   }
 }
 
@@ -158,36 +146,6 @@ class Numbers {
   std::vector<uint16_t> values_;
 };
 
-inline Floats load(const float* x) { return *reinterpret_cast<const Floats*>(x); }
-inline Doubles load(const double* x) { return *reinterpret_cast<const Doubles*>(x); }
-inline Floats load(const bfloat16* x) {
-  const Halves bits = *reinterpret_cast<const Halves*>(x);
-  return (Floats)(__builtin_convertvector(bits, Words) << 16);
-}
-
-inline void store(Floats value, float* x) { *reinterpret_cast<Floats*>(x) = value; }
-inline void store(Doubles value, double* x) { *reinterpret_cast<Doubles*>(x) = value; }
-// As `bfloat16` rounds, in vectors: by its own constructor, all of dropout takes 1.5 times as long.
-inline void store(Floats value, bfloat16* x) {
-  const Words bits = (Words)value;
-  const Words nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;  // or the even one of two
-  const Words kept = (Words)(value == value);
-  const Words rounded = (nearest & kept) | (0x7FC0 & ~kept);  // a NaN must not become infinite
-  *reinterpret_cast<Halves*>(x) = __builtin_convertvector(rounded, Halves);
-}
-
-// Call f(x, other, out) for kLanes numbers; fewer are moved to where there is room for them.
-template <typename In, typename Out, typename F>
-inline void lanes(const In* x, const Out* other, Out* out, int64_t count, const F& f) {
-  if (count == kLanes) return f(x, other, out);
-  In some[kLanes] = {};
-  Out others[kLanes] = {}, results[kLanes];
-  copy(x, some, count);
-  if (other) copy(other, others, count);
-  f(some, others, results);
-  copy(results, out, count);
-}
-
 // Numbers times the scale, or zero; `kept` is as wide as they are.
 template <typename Values, typename Kept>
 inline Values scaled(Values value, Kept kept, const Call& call) {
@@ -195,31 +153,30 @@ inline Values scaled(Values value, Kept kept, const Call& call) {
   return kept ? value * static_cast<T>(call.scale) : Values{};
 }
 
-inline Keep kept_of(Floats, Keep kept) { return kept; }
-inline Lanes<int64_t>::type kept_of(Doubles, Keep kept) {
+inline Kept kept_of(Floats, Kept kept) { return kept; }
+inline Lanes<int64_t>::type kept_of(Doubles, Kept kept) {
   return __builtin_convertvector(kept, Lanes<int64_t>::type);
 }
 
 template <bool relu, bool add, typename In, typename Out>
 void rows(const Call& call, int64_t begin, int64_t end) {
   const int64_t width = call.width;
-  const Keep threshold = Keep{} + static_cast<int32_t>(call.threshold);
+    const auto drop = [&](auto value, Words number) {
+    if (relu) value = value < decltype(value){} ? decltype(value){} : value;
+    return scaled(value, kept_of(value, number >= call.threshold), call);
+  };
+  const auto drop_and_add = [&](auto value, Words number, auto other) {
+    return other + drop(value, number);
+  };
   Numbers numbers(call, begin);
   for (int64_t row = begin; row < end; ++row) {
-    const uint16_t* number = numbers.of(row);
     const In* x = static_cast<const In*>(call.x) + row * width;
-    const Out* other = add ? static_cast<const Out*>(call.other) + row * width : nullptr;
     Out* out = static_cast<Out*>(call.out) + row * width;
-    for (int64_t at = 0; at < width; at += kLanes) {
-      const Halves halves = *reinterpret_cast<const Halves*>(number + at);
-      const Keep kept = __builtin_convertvector(halves, Keep) >= threshold;
-      lanes(x + at, add ? other + at : nullptr, out + at, std::min<int64_t>(kLanes, width - at),
-            [&](const In* some, const Out* others, Out* results) {
-              auto value = load(some);
-              if (relu) value = value < decltype(value){} ? decltype(value){} : value;
-              value = scaled(value, kept_of(value, kept), call);
-              store(add ? load(others) + value : value, results);
-            });
+    if constexpr (add) {
+      const Out* other = static_cast<const Out*>(call.other) + row * width;
+      map(out, width, drop_and_add, x, numbers.of(row), other);
+    } else {
+      map(out, width, drop, x, numbers.of(row));
     }
   }
 }
@@ -239,13 +196,9 @@ void relu_backward(const Call& call) {
   const In* gradient = static_cast<const In*>(call.x);
   const Out* result = static_cast<const Out*>(call.other);
   Out* out = static_cast<Out*>(call.out);
-  at::parallel_for(0, (size + kLanes - 1) / kLanes, kGrain / kLanes, [&](int64_t i, int64_t end) {
-    for (int64_t at = i * kLanes; i < end; ++i, at += kLanes)
-      lanes(gradient + at, result + at, out + at, std::min<int64_t>(kLanes, size - at),
-            [&](const In* some, const Out* others, Out* results) {
-              const auto positive = load(others) > decltype(load(others)){};
-              store(scaled(load(some), positive, call), results);
-            });
+  const auto chained = [&](auto d, auto y) { return scaled(d, y > decltype(y){}, call); };
+  at::parallel_for(0, size, kGrain, [&](int64_t begin, int64_t end) {
+    map(out + begin, end - begin, chained, gradient + begin, result + begin);
   });
 }
 

@@ -116,12 +116,11 @@ void scan(const Rows<T>& a, const Rows<T>& b, const Rows<T>& c, Rows<T>& out, Ro
 
 // From the gradient of phi(x) to that of x. Where x <= 0, elu + 1 is its own derivative.
 template <typename T, typename Sum>
-inline void features_backward(const T* __restrict x, const Sum* __restrict phi,
-                              const Sum* __restrict gradient, T* __restrict out, int64_t width,
-                              bool elu) {
+inline void features_backward(const T* x, const Sum* phi, const Sum* gradient, T* out,
+                              int64_t width, bool elu) {
   if (elu) {
-    for (int64_t i = 0; i < width; ++i)
-      out[i] = static_cast<T>(gradient[i] * (x[i] > 0 ? Sum(1) : phi[i]));
+    const auto chained = [](auto x, auto phi, auto g) { return x > 0 ? g : g * phi; };
+    map(out, width, chained, x, phi, gradient);
   } else {
     copy(gradient, out, width);
   }
@@ -177,12 +176,11 @@ void forward(const Call<T, Sum>& call) {
         for (int64_t h = 0; h < heads; ++h) {
           const int64_t row = h * kBlock + i;
           const int64_t place = (b * call.length + t + i) * call.heads + first + h;
-          for (int64_t x = 0; x < C; ++x) weights[h][x] += phi_k[row][x];
+          map(weights[h], C, [](auto sum, auto k) { return sum + k; }, weights[h], phi_k[row]);
           const Sum total = dot(phi_q[row], weights[h], C) + eps;
           const Sum share = 1 / total;
           call.weight[place] = total;
-          for (int64_t y = 0; y < M; ++y)
-            call.out[place * M + y] = static_cast<T>(sum[row][y] * share);
+          map(call.out + place * M, M, [&](auto y) { return y * share; }, sum[row]);
         }
     }
     for (int64_t x = 0; x < heads * C; ++x)
@@ -194,11 +192,10 @@ void forward(const Call<T, Sum>& call) {
 
 // [g, h] and [v, 1] of one position.
 template <typename T, typename Sum>
-inline void gradients_of_sums(const T* __restrict d_out, const T* __restrict out, Sum weight,
-                              const T* __restrict v, Sum* __restrict g, Sum* __restrict value,
-                              int64_t M) {
+inline void gradients_of_sums(const T* d_out, const T* out, Sum weight, const T* v, Sum* g,
+                              Sum* value, int64_t M) {
   const Sum share = 1 / weight;
-  for (int64_t y = 0; y < M; ++y) g[y] = d_out[y] * share;
+  map(g, M, [&](auto d) { return d * share; }, d_out);
   g[M] = -dot(d_out, out, M) * share;
   copy(v, value, M);
   value[M] = 1;

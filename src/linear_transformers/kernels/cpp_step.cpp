@@ -19,8 +19,8 @@
 
 namespace {
 
-using Vec = Vector<float>::type;
-constexpr int64_t kSize = Vector<float>::size;
+using Vec = Floats;
+constexpr int64_t kSize = kLanes;
 // The sums kept in registers: of kRows sequences and kVectors vectors of outputs.
 #if defined(__AVX__) && !defined(__AVX512F__)
 constexpr int kRows = 4, kVectors = 2;
@@ -70,30 +70,16 @@ namespace {
 
 int64_t padded(int64_t width) { return (width + kPanel - 1) / kPanel * kPanel; }
 
-inline Vec load(const float* x) { return *reinterpret_cast<const Vec*>(x); }
-inline void store(float* x, Vec y) { *reinterpret_cast<Vec*>(x) = y; }
-
-struct Bfloat16 {
-  uint16_t bits;
-};
-
-inline Vec weights_at(const float* x) { return load(x); }
-#if defined(__AVX512F__)
-// Intrinsics: gcc converts a vector of bytes or halves one element at a time.
-inline Vec weights_at(const Bfloat16* x) {
-  const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
+template <typename T>
+inline Vec weights_at(const T* x) {
+  return load(x);
 }
+#if defined(__AVX512F__)  // gcc converts a vector of bytes one element at a time
 inline Vec weights_at(const int8_t* x) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
   return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
 }
 #else
-inline Vec weights_at(const Bfloat16* x) {
-  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2), aligned(2), may_alias));
-  typedef uint32_t Bits __attribute__((vector_size(kVectorBytes)));
-  return (Vec)(__builtin_convertvector(*reinterpret_cast<const Halves*>(x), Bits) << 16);
-}
 inline Vec weights_at(const int8_t* x) {
   typedef int8_t Bytes __attribute__((vector_size(kVectorBytes / 4), aligned(1), may_alias));
   return __builtin_convertvector(*reinterpret_cast<const Bytes*>(x), Vec);
@@ -162,7 +148,7 @@ void product(const Stack& n, const Matrix& matrix, const float* x, int64_t strid
              const Write& write) {
   switch (matrix.format) {
     case kFloat32: return product_in<float>(n, matrix, x, stride, write);
-    case kBfloat16: return product_in<Bfloat16>(n, matrix, x, stride, write);
+    case kBfloat16: return product_in<bfloat16>(n, matrix, x, stride, write);
     case kInt8: return product_in<int8_t>(n, matrix, x, stride, write);
   }
 }
@@ -197,10 +183,10 @@ inline void columns(const float* q, const float* k, const float* v, float* state
   for (int64_t x = 0; x < width; ++x, state += width)
     for (int i = 0; i < V; ++i) {
       const Vec s = load(state + i * kSize) + k[x] * added[i];
-      store(state + i * kSize, s);
+      store(s, state + i * kSize);
       sum[i] += q[x] * s;
     }
-  for (int i = 0; i < V; ++i) store(out + i * kSize, sum[i] * share);
+  for (int i = 0; i < V; ++i) store(sum[i] * share, out + i * kSize);
 }
 
 inline float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -302,7 +288,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   };
   // The residual sum of a sublayer, shared by all threads.
   const auto add = [&](int64_t b, int64_t y, Vec values) {
-    store(room.sum + b * width + y, values + load(x + b * width + y));
+    store(values + load(x + b * width + y), room.sum + b * width + y);
   };
 
   take(input, e);
@@ -311,7 +297,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
     if (n.pre_norm) norm(layer.mixer_norm, x, normed);
     product(n, layer.project_in, n.pre_norm ? normed : x, width,
             [&](int64_t b, int64_t y, Vec values) {
-              store(room.heads + b * room.projected + y, values);
+              store(values, room.heads + b * room.projected + y);
             });
 #pragma omp barrier
     const Share share(n.batch * n.heads);
@@ -343,7 +329,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
     }
     product(n, layer.up, n.pre_norm ? normed : x, width, [&](int64_t b, int64_t y, Vec values) {
       float* at = room.inner + b * room.hidden + y;
-      store(at, values);
+      store(values, at);
       if (n.activation != kSwiglu) activate(n, at);
     });
 #pragma omp barrier
@@ -366,7 +352,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   norm(n.norm, x, normed);
   const int64_t parameters = padded(n.head.outputs);
   product(n, n.head, normed, width,
-          [&](int64_t b, int64_t y, Vec values) { store(out + b * parameters + y, values); });
+          [&](int64_t b, int64_t y, Vec values) { store(values, out + b * parameters + y); });
 }
 
 }  // namespace

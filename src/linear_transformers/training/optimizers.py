@@ -1,16 +1,76 @@
 """Optimizers besides torch's, made from a model's named parameters."""
 
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from linear_transformers.config.ranges import Count, Fraction, NotNegative, Positive, Share, ranged
+from linear_transformers.ops.precision import multiplies_bfloat16
 
-ADAMW_RMS = 0.2  # which `match_rms_adamw` gives to updates
+ADAMW_RMS = 0.2  # of AdamW's updates, in learning rates
+SMALLEST_NORM = 1e-7
+
+
+def orthogonalized(
+    x: Float[Tensor, "n rows columns"], coefficients: tuple[float, float, float], steps: int
+) -> Float[Tensor, "n rows columns"]:
+    """Return matrices whose singular values are brought near 1, in the type of the given ones.
+
+    After division by its norm, a matrix goes through s -> a s + b s^3 + c s^5, which Newton-Schulz
+    iterations compute by products alone (Jordan et al., 2024).
+
+    Args:
+        x: The matrices.
+        coefficients: a, b and c.
+        steps: The number of iterations.
+    """
+    a, b, c = coefficients
+    if x.shape[1] > x.shape[2]:
+        return orthogonalized(x.mT, coefficients, steps).mT
+    x = x / x.norm(dim=(1, 2), keepdim=True).clamp(min=SMALLEST_NORM)
+    for _ in range(steps):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x
+
+
+class BatchedMuon(torch.optim.Muon):
+    """torch's Muon, with all matrices of a shape in one call an operation.
+
+    Products are in bfloat16, as published, where the device multiplies it; in float32 elsewhere.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:
+        for group in self.param_groups:
+            alike: dict[Any, list[tuple[Parameter, Tensor]]] = defaultdict(list)
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    update = self._momentum(parameter, parameter.grad, group["momentum"])
+                    alike[parameter.shape, parameter.device].append((parameter, update))
+            for (shape, device), pairs in alike.items():
+                updates = torch.stack([update for _, update in pairs])
+                if multiplies_bfloat16(device):
+                    updates = updates.bfloat16()
+                updates = orthogonalized(updates, group["ns_coefficients"], group["ns_steps"])
+                rate = group["lr"] * ADAMW_RMS * max(shape) ** 0.5
+                for (parameter, _), update in zip(pairs, updates, strict=True):
+                    parameter.mul_(1 - group["lr"] * group["weight_decay"])
+                    parameter.add_(update, alpha=-rate)
+
+    def _momentum(self, parameter: Parameter, gradient: Tensor, decay: float) -> Tensor:
+        """Return Nesterov's momentum, and add the gradient to what is kept of earlier ones."""
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        return gradient.lerp(state["momentum_buffer"].lerp_(gradient, 1 - decay), decay)
 
 
 class Muon(Optimizer):
@@ -58,13 +118,13 @@ class Muon(Optimizer):
                 "Set optimizer.matrices, or use optimizer=adamw."
             )
         self._parts: list[Optimizer] = [
-            torch.optim.Muon(
+            BatchedMuon(
                 hidden,
                 lr=lr * rms / ADAMW_RMS,
                 weight_decay=weight_decay,
                 momentum=momentum,
                 ns_steps=ns_steps,
-                adjust_lr_fn="match_rms_adamw",
+                adjust_lr_fn="match_rms_adamw",  # for the record
             )
         ]
         if others:
