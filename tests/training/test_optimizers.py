@@ -63,7 +63,7 @@ def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(monkeypatch, rms, l
     train(ours, optimizer, steps=1)
     for name, weight in ours.state_dict().items():
         change = (weight - model.state_dict()[name]).square().mean().sqrt()
-        assert change <= (0.1 * rms * RATE if name in matrices else 0), name
+        assert change <= (0.2 * rms * RATE if name in matrices else 0), name
 
 
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (4, 4)])
