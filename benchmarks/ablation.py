@@ -4,9 +4,9 @@
     uv run python -m benchmarks.ablation espeak --seeds 0 1 --variants linear softmax
     uv run python -m benchmarks.ablation digits --cores 0 1 2 3
 
-A run is one thread on one core, and as many run as there are cores. Runs are named after their
-variant and seed: those that are done are taken as they are, one that was stopped is continued. The
-table is written to results/ablation-NAME.json after each.
+A run is one thread on one core, and as many run as there are cores. What results/ablation-NAME.json
+has of earlier calls, on this machine or another, is taken as it is, unless a variant's arguments
+have changed since; a run that was stopped is continued. The file is written after each run.
 
 A variant's figure is that of its best validation, on the test set, as a mean over seeds with their
 standard deviation. Its difference from a reference is paired, seed by seed, and has two standard
@@ -21,7 +21,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from operator import sub
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import fmean, stdev
@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks import record
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
 from linear_transformers.pictures.tables import markdown
@@ -38,7 +39,7 @@ from linear_transformers.tasks.loading import load
 from linear_transformers.tracking.record import summary
 
 ROOT = Path(__file__).parent.parent
-# Exact and comparable: one thread, float32, nothing drawn on the way.
+# Exact and comparable: one thread, float32 unless a variant has another, nothing drawn on the way.
 ALWAYS = ("trainer=cpu", "trainer.precision=32-true", "logger=none", "callbacks.samples.n=0")
 
 LINEAR, SOFTMAX, BEST = ("model=linear",), ("model=softmax",), ("model=linear_conv",)
@@ -48,7 +49,12 @@ BLOCK = ("model.norm_type=rms", "model.activation=swiglu")
 POSITIONS = ("model.positions=none",)
 MUON, RADAM = ("optimizer=muon",), ("optimizer=radam",)
 DROPOUT = ("model.dropout=0.2",)
+LOW = ("trainer.precision=bf16-mixed",)
 GIVEN = "softmax, given the same"
+
+
+# Of each run, by variant and seed: see `record_of`.
+Records = dict[tuple[str, int], dict[str, Any]]
 
 
 class Plan(NamedTuple):
@@ -69,11 +75,12 @@ class Plan(NamedTuple):
 
 # What was found on the digits, at the size of larger images.
 IMAGES = (
-    ("softmax", GIVEN),
+    ("softmax", GIVEN, "linear_conv, Muon"),
     {
         "linear": (*LINEAR, *RADAM),
         "softmax": (*SOFTMAX, *RADAM),
         "linear_conv, Muon": (*BEST, *MUON),
+        "linear_conv, Muon, bfloat16": (*BEST, *MUON, *LOW),
         GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON),
     },
 )
@@ -81,11 +88,12 @@ PLANS = {
     "digits": Plan(
         ("data=digits", "model.dropout=0.1"),
         {"batch_size": 4},
-        ("softmax", GIVEN),
+        ("softmax", GIVEN, "linear_conv, Muon, dropout 0.2"),
         {
             "linear": (*LINEAR, *RADAM),
             "softmax": (*SOFTMAX, *RADAM),
             "linear_conv, Muon, dropout 0.2": (*BEST, *MUON, *DROPOUT),
+            "linear_conv, Muon, dropout 0.2, bfloat16": (*BEST, *MUON, *DROPOUT, *LOW),
             GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON, *DROPOUT),
             "linear_conv": (*BEST, *RADAM),
             "linear_conv, Muon": (*BEST, *MUON),
@@ -139,13 +147,13 @@ class Job(NamedTuple):
         return self.runs / words.replace(", ", "-").replace(" ", "_")
 
     @property
-    def figures(self) -> dict[str, Any]:
-        """The run's figures, as far as it got."""
-        return summary(self.folder / "metrics.jsonl")
+    def arguments(self) -> list[str]:
+        plan = PLANS[self.name]
+        return [*plan.arguments, *plan.variants[self.variant]]
 
     @property
     def is_done(self) -> bool:
-        return any(name.startswith("test_") for name in self.figures)
+        return any(name.startswith("test_") for name in summary(self.folder / "metrics.jsonl"))
 
 
 def main() -> None:
@@ -163,38 +171,67 @@ def main() -> None:
         if variant not in plan.variants:
             raise SystemExit(f"error: {variant} is no variant. Choose of {list(plan.variants)}.")
     torch.set_num_threads(1)
-    title = f"Ablation on {options.name}: differences are paired by seed, less is better"
-    measurement = Measurement(f"ablation-{options.name}", title, device="cpu", seeds=options.seeds)
     jobs = [
         Job(options.name, variant, seed, options.runs)
         for seed in options.seeds
         for variant in variants
     ]
-    rows: list[dict[str, Any]] = []
-    for _ in run(jobs, plan, options.cores, options.overrides):
-        done = [job for job in jobs if job.is_done]
-        rows = table(done, plan)
-        sources = [source_of(job.folder) for job in done]
-        for source in sources:
-            source.pop("curves")
+    name = f"ablation-{options.name}"
+    records = recorded(name, plan)
+    seeds = sorted({*options.seeds, *(seed for _, seed in records)})
+    title = f"Ablation on {options.name}: differences are paired by seed, less is better"
+    measurement = Measurement(name, title, device="cpu", seeds=seeds)
+    missing = [job for job in jobs if (job.variant, job.seed) not in records]
+    for job in run(missing, options.cores, options.overrides):
+        records[job.variant, job.seed] = record_of(job, plan)
+        sources = list(records.values())
         seconds = sum(source["seconds"] for source in sources)
-        measurement.save(rows, sources=sources, seconds=seconds)
-    print(markdown(rows))
+        measurement.save(table(records, plan), sources=sources, seconds=seconds)
+    print(markdown(table(records, plan)))
     print(f"written to {measurement.path}")
 
 
-def run(
-    jobs: Sequence[Job], plan: Plan, cores: Sequence[int], overrides: Sequence[str]
-) -> Iterator[None]:
-    """Run what is not done, one job a core, and yield at the start and after each."""
+def recorded(name: str, plan: Plan) -> Records:
+    """Return what the file has of runs with the arguments that the plan gives them."""
+    path = record.RESULTS / f"{name}.json"
+    sources = json.loads(path.read_text())["sources"] if path.is_file() else []
+    wanted = {
+        variant: " ".join([*plan.arguments, *more]) for variant, more in plan.variants.items()
+    }
+    return {
+        (source["variant"], source["seed"]): source
+        for source in sources
+        if "variant" in source and wanted.get(source["variant"]) == source["arguments"]
+    }
+
+
+def record_of(job: Job, plan: Plan) -> dict[str, Any]:
+    """Return a finished run's figures, those without each part of the test set, and its origin."""
+    figures = summary(job.folder / "metrics.jsonl")
+    names = [name for name in figures if name.startswith(("val_", "test_"))]
+    test, left_out = jackknifed(job.folder, plan.batch)
+    source = source_of(job.folder)
+    source.pop("curves")
+    return {
+        "variant": job.variant,
+        "arguments": " ".join(job.arguments),
+        "figures": {name: figures[name] for name in names},
+        "test": test,
+        "test_without": [round(figure, 6) for figure in left_out],
+        **source,
+    }
+
+
+def run(jobs: Sequence[Job], cores: Sequence[int], overrides: Sequence[str]) -> Iterator[Job]:
+    """Run what is not done, one job a core, and yield each job that is."""
     free: SimpleQueue[int] = SimpleQueue()
     for core in cores:
         free.put(core)
 
-    def train(job: Job) -> None:
+    def train(job: Job) -> Job:
         core = free.get()
         command = [
-            *(sys.executable, "train.py", *plan.arguments, *plan.variants[job.variant], *ALWAYS),
+            *(sys.executable, "train.py", *ALWAYS, *job.arguments),
             *(f"seed={job.seed}", f"paths.runs={job.folder.parent.resolve()}"),
             *(f"run_id={job.folder.name}", "resume=auto", *overrides),
         ]
@@ -209,66 +246,57 @@ def run(
         free.put(core)
         if finished.returncode:
             raise SystemExit(f"{' '.join(command)}\n{finished.stdout}{finished.stderr}")
+        return job
 
+    yield from (job for job in jobs if job.is_done)
     with ThreadPoolExecutor(len(cores)) as pool:
-        yield
-        for _ in pool.map(train, [job for job in jobs if not job.is_done]):
-            yield
+        yield from pool.map(train, [job for job in jobs if not job.is_done])
 
 
-def table(jobs: Sequence[Job], plan: Plan) -> list[dict[str, Any]]:
+def table(records: Records, plan: Plan) -> list[dict[str, Any]]:
     """Return a row for each variant that has runs."""
-    runs = {(job.variant, job.seed): job for job in jobs}
     rows = []
-    for variant in dict.fromkeys(job.variant for job in jobs):
-        mine = [job for job in jobs if job.variant == variant]
-        names = [name for name in mine[0].figures if name.startswith(("val_", "test_"))]
-        val, test = (next(name for name in names if name.startswith(s)) for s in ("val_", "test_"))
-        figures = [job.figures for job in mine]
-        row = {"variant": variant, "runs": len(mine)}
-        row |= {val: round(fmean(each[val] for each in figures), 4)}
-        row |= {test: round(fmean(each[test] for each in figures), 4)}
+    for variant, arguments in plan.variants.items():
+        mine = {seed: found for (name, seed), found in records.items() if name == variant}
+        if not mine:
+            continue
+        figures = [found["figures"] for found in mine.values()]
+        row: dict[str, Any] = {"variant": variant, "runs": len(mine)}
+        row |= {name: round(fmean(each[name] for each in figures), 4) for name in figures[0]}
         if len(mine) > 1:
-            row |= {"deviation": round(stdev(each[test] for each in figures), 4)}
+            row |= {"deviation": round(stdev(found["test"] for found in mine.values()), 4)}
         for reference in plan.references:
             pairs = [
-                (job, runs[reference, job.seed]) for job in mine if (reference, job.seed) in runs
+                (found, records[reference, seed])
+                for seed, found in mine.items()
+                if (reference, seed) in records
             ]
             if pairs and variant != reference:
-                row |= difference(pairs, plan, f"against {reference}")
-        rows.append(row | {"arguments": " ".join(plan.variants[variant])})
+                row[f"against {reference}"] = difference(pairs)
+        rows.append(row | {"arguments": " ".join(arguments)})
     return rows
 
 
-def difference(pairs: Sequence[tuple[Job, Job]], plan: Plan, name: str) -> dict[str, str]:
-    """Return the mean difference of pairs of runs, with its two standard errors.
-
-    Args:
-        pairs: Runs of a variant and of its reference, with the same seed.
-        plan: The ablation.
-        name: The name of the column.
-    """
-    parts = [[jackknifed(job.folder, tuple(plan.batch.items())) for job in pair] for pair in pairs]
-    differences = [mine[0] - its[0] for mine, its in parts]
-    left_out = [  # for each part of the test set, the mean over seeds without it
-        fmean(mine[1][i] - its[1][i] for mine, its in parts) for i in range(len(parts[0][0][1]))
-    ]
+def difference(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> str:
+    """Return the mean difference of pairs of runs with the same seed, with two standard errors."""
+    differences = [mine["test"] - its["test"] for mine, its in pairs]
+    parts = zip(
+        *([*map(sub, mine["test_without"], its["test_without"])] for mine, its in pairs),
+        strict=True,
+    )
+    left_out = [fmean(each) for each in parts]  # the mean over seeds, without a part
     n, mean = len(left_out), fmean(left_out)
     of_test_set = ((n - 1) / n * sum((x - mean) ** 2 for x in left_out)) ** 0.5
     text = f"{fmean(differences):+.3f}"
     if len(pairs) > 1:
         text += f" ± {stdev(differences) / len(pairs) ** 0.5:.3f} seeds"
-    return {name: f"{text} ± {of_test_set:.3f} test set"}
+    return f"{text} ± {of_test_set:.3f} test set"
 
 
-@cache
-def jackknifed(folder: Path, batch: tuple[tuple[str, Any], ...]) -> tuple[float, list[float]]:
+def jackknifed(folder: Path, batch: dict[str, Any]) -> tuple[float, list[float]]:
     """Return a run's figure on the test set, and those without each batch in turn."""
-    kept = folder / "jackknife.json"
-    if kept.is_file():
-        return tuple(json.loads(kept.read_text()))
     trained = load(Run(folder).best_checkpoint())
-    data = trained.data.with_options(**dict(batch))
+    data = trained.data.with_options(**batch)
     with torch.no_grad():
         found = [trained.task.statistics(each) for each in data().loader("test")]
     whole: Statistics = {name: sum(each[name] for each in found) for name in found[0]}  # pyright: ignore
@@ -276,9 +304,9 @@ def jackknifed(folder: Path, batch: tuple[tuple[str, Any], ...]) -> tuple[float,
     def figure(sums: Statistics) -> float:
         return trained.task.judge(sums)[trained.task.figure.name].item()
 
-    without = [figure({name: whole[name] - each[name] for name in whole}) for each in found]
-    kept.write_text(json.dumps((figure(whole), without)))
-    return figure(whole), without
+    return figure(whole), [
+        figure({name: whole[name] - each[name] for name in whole}) for each in found
+    ]
 
 
 if __name__ == "__main__":

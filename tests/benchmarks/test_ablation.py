@@ -1,6 +1,7 @@
 """The program that compares variants in pairs."""
 
 import json
+import shutil
 import sys
 from statistics import fmean, stdev
 
@@ -58,12 +59,21 @@ def test_differences_are_those_of_the_runs_images(run, tmp_path):
     assert float(test_set.split()[0]) == pytest.approx(expected, abs=6e-4)
 
 
-def test_runs_that_are_done_are_not_run_again(run, tmp_path):
+def test_what_is_recorded_is_not_run_again(run, tmp_path, monkeypatch):
+    """Not even on a machine that does not have the runs; unless the arguments have changed."""
     first = run()
-    records = {path: path.read_bytes() for path in tmp_path.glob("runs/*/metrics.jsonl")}
-    assert len(records) == 4
+    shutil.rmtree(tmp_path / "runs")
     assert run()["rows"] == first["rows"]
-    assert {path: path.read_bytes() for path in records} == records
+    assert not (tmp_path / "runs").exists()
+    plan = ablation.PLANS["digits"]
+    changed = {**plan.variants, "linear": (*plan.variants["linear"], "model.dropout=0.3")}
+    monkeypatch.setitem(ablation.PLANS, "digits", plan._replace(variants=changed))
+    row, other = run()["rows"]
+    assert row["test_bits_per_dim"] != first["rows"][0]["test_bits_per_dim"]
+    assert other["test_bits_per_dim"] == first["rows"][1]["test_bits_per_dim"]
+    assert {path.name for path in (tmp_path / "runs").iterdir() if "ablation" in path.name} == {
+        "ablation-digits-linear-0", "ablation-digits-linear-1"
+    }  # fmt: skip
 
 
 def test_a_variant_that_is_not_there_is_refused(monkeypatch):

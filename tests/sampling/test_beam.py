@@ -1,0 +1,106 @@
+"""Beam search finds what trying everything finds, whatever else is searched beside it."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from linear_transformers.sampling.beam import beam_search, penalty
+from tests.models.test_encoder_decoder import build
+
+START, END, LONGEST = 0, 1, 4
+ALL = 1000
+
+
+class Table:
+    """A decoder whose state is all tokens so far; scores are a function of them."""
+
+    num_tokens = 4
+
+    def step(self, token, state, *, in_place=False):
+        state = torch.cat([state, token[:, None]], dim=1)
+        seeds = (state * 5 ** torch.arange(state.shape[1])).sum(1).tolist()
+        draw = [torch.randn(4, generator=torch.Generator().manual_seed(s)) for s in seeds]
+        return 2 * torch.stack(draw), state
+
+    def select(self, state, rows):
+        return state[rows]
+
+
+def sources(*names: int) -> torch.Tensor:
+    return torch.tensor(names)[:, None]
+
+
+def everything(source: int, longest: int, exponent: float) -> list[tuple[float, list[int]]]:
+    """The scores of all sequences: those that end, and those that are cut."""
+    decoder, found = Table(), []
+    for n in range(1, longest + 1):
+        for words in product(range(decoder.num_tokens), repeat=n):
+            if END in words[:-1] or (words[-1] != END and n < longest):
+                continue
+            state, total = sources(source), 0.0
+            for given, drawn in zip((START, *words), words, strict=False):
+                scores, state = decoder.step(torch.tensor([given]), state)
+                total += scores.double().log_softmax(-1)[0, drawn].item()
+            found.append((total / penalty(n, exponent), [w for w in words if w != END]))
+    return sorted(found, reverse=True)
+
+
+def search(state, lengths, **options):
+    given = {"start": START, "end": END} | options
+    return beam_search(Table(), state, torch.tensor(lengths), **given)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 2.0])
+def test_a_wide_beam_finds_what_trying_everything_finds(exponent):
+    found = search(sources(2, 9), [LONGEST, 2], width=ALL, length_penalty=exponent)
+    for mine, source, longest in zip(found, (2, 9), (LONGEST, 2), strict=True):
+        expected = everything(source, longest, exponent)
+        assert [each.tokens for each in mine] == [words for _, words in expected]
+        assert [each.score for each in mine] == pytest.approx([score for score, _ in expected])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_a_search_does_not_depend_on_those_beside_it(width):
+    names, lengths = [3, 1, 8, 5], [9, 2, 5, 7]
+    together = search(sources(*names), lengths, width=width)
+    apart = [
+        search(sources(name), [n], width=width)[0] for name, n in zip(names, lengths, strict=True)
+    ]
+    assert together == apart
+    assert all(len(each.tokens) <= n for row, n in zip(apart, lengths, strict=True) for each in row)
+
+
+def test_a_beam_of_one_is_greedy():
+    (found,) = search(sources(4), [20], width=1)
+    decoder, state, token, words = Table(), sources(4), START, []
+    while True:
+        scores, state = decoder.step(torch.tensor([token]), state)
+        token = int(scores.argmax())
+        if token == END or len(words) == 20:
+            break
+        words.append(token)
+    assert found[0].tokens == words
+
+
+@pytest.mark.parametrize("cross", ["linear", "softmax"])
+def test_states_are_forked_and_reordered(cross):
+    """What is found has the probability that the parallel form gives it."""
+    model = build("softmax", "linear", cross)
+    source, lengths = torch.randint(2, 11, (2, 6)), torch.tensor([6, 3])
+    state = model.init_state(model.summarize(source, lengths))
+    found = beam_search(model, state, torch.tensor([5, 8]), start=START, end=END, width=4)
+    for i, row in enumerate(found):
+        assert len(row) == 4
+        assert len({tuple(each.tokens) for each in row}) == 4
+        for each in row:
+            words = torch.tensor([[START, *each.tokens, END]])
+            scores = model(words[:, :-1], source[i : i + 1], lengths[i : i + 1]).log_softmax(-1)
+            steps = scores.gather(-1, words[:, 1:, None])[0, :, 0].tolist()
+            cut = len(each.tokens) == (5, 8)[i]
+            assert each.log_probability == pytest.approx(sum(steps[:-1] if cut else steps))
+
+
+def test_a_width_of_none_is_refused(raises_one_line):
+    with raises_one_line("width"):
+        search(sources(1), [3], width=0)
