@@ -71,3 +71,19 @@ class SpeechBatch(NamedTuple):
         """Move features and labels. The lengths stay: the loss would wait for the device."""
         features, labels = (x.to(device, non_blocking=True) for x in (self.features, self.labels))
         return self._replace(features=features, labels=labels)
+
+
+class PairBatch(NamedTuple):
+    """A batch of texts and of what they are to become, in tokens, padded to the longest.
+
+    Attributes:
+        source: The tokens of the sources.
+        source_lengths: The lengths of `source`, at least 1.
+        target: The tokens of the targets, from the start token to the end token.
+        target_lengths: The lengths of `target`, at least 2.
+    """
+
+    source: SourceTokens
+    source_lengths: Lengths
+    target: Tokens
+    target_lengths: Lengths

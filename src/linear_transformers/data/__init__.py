@@ -1,4 +1,4 @@
-"""Data sets: sequences of values (images among them), and speech."""
+"""Data sets: sequences of values (images among them), speech, and pairs of texts."""
 
 from linear_transformers.data.arrays import ArrayImages
 from linear_transformers.data.base import DataSource, Shape
@@ -14,6 +14,7 @@ from linear_transformers.data.speech import (
     SpeechSource,
     WallStreetJournal,
 )
+from linear_transformers.data.text import PairShape, PairSource, Transductions
 from linear_transformers.data.torchvision_images import TorchvisionImages
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "Images",
     "LibriSpeech",
     "ManifestSpeech",
+    "PairShape",
+    "PairSource",
     "SequenceShape",
     "SequenceSource",
     "Shape",
@@ -35,5 +38,6 @@ __all__ = [
     "SpeechSource",
     "Splits",
     "TorchvisionImages",
+    "Transductions",
     "WallStreetJournal",
 ]

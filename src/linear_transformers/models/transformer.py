@@ -45,6 +45,7 @@ class Transformer(nn.Module):
         mixer: The constructor of each layer's mixer.
         max_length: The length of the longest sequence, or those of the axes that it runs through
             (rows, columns, channels), the last one fastest; None is no bound.
+        cross: The constructor of each layer's attention to the source; None is no decoder.
         num_layers: The number of blocks.
         num_heads: The number of heads, h, a divisor of `model_dim`.
         model_dim: The width of the stack, e.
@@ -56,7 +57,6 @@ class Transformer(nn.Module):
         norm_type: The kind of norms: `layer` (the paper) or `rms`.
         activation: The feed-forward activation: `relu` (the paper), `gelu` or `swiglu`.
         causal: Whether a position sees itself and earlier ones only.
-        cross: The constructor of each layer's attention to the source; None is no decoder.
         activation_checkpointing: Whether blocks are recomputed in the backward pass instead of
             storing their activations: less memory, about a third more time.
 
@@ -78,6 +78,7 @@ class Transformer(nn.Module):
         self,
         mixer: MixerFactory,
         max_length: Size | tuple[Size, ...] | None = None,
+        cross: CrossFactory | None = None,
         *,
         num_layers: Depth,
         num_heads: Size,
@@ -89,7 +90,6 @@ class Transformer(nn.Module):
         norm_type: str = "layer",
         activation: str = "relu",
         causal: bool = True,
-        cross: CrossFactory | None = None,
         activation_checkpointing: bool = False,
     ):
         super().__init__()

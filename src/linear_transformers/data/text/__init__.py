@@ -1,0 +1,17 @@
+"""Texts as tokens, and pairs of them."""
+
+from linear_transformers.data.text.pairs import Pair, PairShape, PairSource, batch_of
+from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
+from linear_transformers.data.text.transduction import Transductions
+
+__all__ = [
+    "END",
+    "START",
+    "TOKENIZERS",
+    "Pair",
+    "PairShape",
+    "PairSource",
+    "Tokenizer",
+    "Transductions",
+    "batch_of",
+]

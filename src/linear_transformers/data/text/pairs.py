@@ -1,0 +1,175 @@
+"""The base of data of pairs: a text, and the text that it is to become."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
+from linear_transformers.data.batches import BucketBatches, SortedBatches
+from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
+from linear_transformers.shapes import PairBatch
+
+
+class Pair(NamedTuple):
+    """A text, and the text that it is to become."""
+
+    source: str
+    target: str
+
+
+@dataclass(frozen=True)
+class PairShape(Shape):
+    """How texts become tokens, and how long they were in training.
+
+    Attributes:
+        tokens: The kind of tokens: a key of `TOKENIZERS`.
+        vocabulary: What else is needed to make the tokenizer.
+        longest: The number of tokens of the longest training text, source or target.
+    """
+
+    tokens: str
+    vocabulary: str
+    longest: int
+
+    def __post_init__(self) -> None:
+        if self.tokens not in TOKENIZERS:
+            raise ValueError(f"tokens={self.tokens} is unknown. Choose one of {[*TOKENIZERS]}.")
+        if self.longest < 1:
+            raise ValueError(f"longest={self.longest}: a text has at least one token.")
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """What makes tokens of texts."""
+        return _tokenizer(self.tokens, self.vocabulary)
+
+    @property
+    def num_tokens(self) -> int:
+        return self.tokenizer.num_tokens
+
+    @property
+    def description(self) -> str:
+        return f"pairs of texts of up to {self.longest} {self.tokens}, {self.num_tokens} different"
+
+
+class PairSource(DataSource):
+    """Pairs of texts, all in memory, in batches of similar length.
+
+    Args:
+        batch_tokens: The largest number of tokens of the sources or of the targets of a batch,
+            padding included, on each device.
+        tokens: The kind of tokens: `characters` or `bytes`.
+        seed: See `DataSource`.
+
+    Raises:
+        ValueError: The kind of tokens is unknown.
+    """
+
+    noun: ClassVar[str] = "pairs"
+
+    @ranged
+    def __init__(self, batch_tokens: Count = 4096, *, tokens: str = "characters", seed: Seed = 0):
+        super().__init__(seed)
+        if tokens not in TOKENIZERS:
+            raise ValueError(f"data.tokens={tokens} is unknown. Choose one of {[*TOKENIZERS]}.")
+        self.batch_tokens = batch_tokens
+        self.kind = tokens
+        self._pairs: dict[str, list[Pair]] = {}
+        self._shape: PairShape | None = None
+
+    @abstractmethod
+    def read(self, split: Split) -> list[Pair]:
+        """Read the pairs of a split.
+
+        Raises:
+            ValueError: They are missing or malformed.
+        """
+
+    def pairs(self, split: Split) -> list[Pair]:
+        """Return the pairs of a split, read at the first use."""
+        if split not in self._pairs:
+            self._pairs[split] = self.read(split)
+        return self._pairs[split]
+
+    @property
+    def shape(self) -> PairShape:
+        if self._shape is None:
+            texts = [text for pair in self.pairs("train") for text in pair]
+            tokenizer = _tokenizer(self.kind, vocabulary := TOKENIZERS[self.kind].learn(texts))
+            longest = max(len(tokenizer.encode(text)) for text in texts)
+            self._shape = PairShape(self.kind, vocabulary, longest)
+        return self._shape
+
+    def check(self, world_size: int) -> None:
+        for split in SPLITS:
+            if len(self.pairs(split)) < world_size:
+                raise ValueError(
+                    f"The {split} split has {len(self.pairs(split))} {self.noun}, fewer than "
+                    f"{world_size} devices."
+                )
+
+    def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
+        encode = self.shape.tokenizer.encode
+        items = [tuple(map(encode, pair)) for pair in self.pairs(split)]
+        lengths = np.array([max(len(source), len(target) + 1) for source, target in items])
+        place = {"rank": rank, "world_size": world_size}
+        if split == "train":
+            batches = BucketBatches(lengths, self.batch_tokens, self.seed, **place)
+            if not len(batches):
+                raise ValueError(
+                    f"{len(items)} training {self.noun} make fewer batches than {world_size} "
+                    "devices. Use a smaller data.batch_tokens."
+                )
+        else:
+            batches = SortedBatches(lengths, self.batch_tokens, **place)
+        # batch_size=None: the sampler's items are whole lists. No worker processes: there is
+        # nothing to compute.
+        return DataLoader(
+            Batches(items), batch_size=None, sampler=batches, pin_memory=torch.cuda.is_available()
+        )
+
+
+class Batches(Dataset[PairBatch]):
+    """Pairs of tokens, padded into batches.
+
+    Args:
+        items: The tokens of each source and target.
+    """
+
+    def __init__(self, items: Sequence[tuple[list[int], ...]]):
+        self.items = items
+
+    def __getitem__(self, indices: list[int]) -> PairBatch:
+        sources, targets = zip(*(self.items[i] for i in indices), strict=True)
+        return batch_of(sources, targets)
+
+
+@cache
+def _tokenizer(kind: str, vocabulary: str) -> Tokenizer:
+    return TOKENIZERS[kind](vocabulary)
+
+
+def batch_of(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> PairBatch:
+    """Return a batch of tokens, given those of sources and targets."""
+    source, source_lengths = padded(sources)
+    target, target_lengths = padded([[START, *row, END] for row in targets])
+    return PairBatch(source, source_lengths, target, target_lengths)
+
+
+def padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
+    """Return rows as one tensor, with end tokens after the shorter ones, and their lengths.
+
+    An empty row has one end token: every source has at least one position.
+    """
+    lengths = torch.tensor([max(1, len(row)) for row in rows])
+    tokens = torch.full((len(rows), int(lengths.max())), END)
+    for i, row in enumerate(rows):
+        tokens[i, : len(row)] = torch.tensor(row, dtype=torch.long)
+    return tokens, lengths

@@ -1,0 +1,103 @@
+"""Small tasks of rewriting, made as they are needed: strings copied, reversed or sorted; dates."""
+
+from collections.abc import Callable
+from datetime import date, timedelta
+from typing import Annotated
+from zlib import crc32
+
+import numpy as np
+from annotated_types import Ge, Le
+
+from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.data.base import SPLITS, Split
+from linear_transformers.data.text.pairs import Pair, PairSource
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+FIRST_DAY, NUM_DAYS = date(1900, 1, 1), 73_049  # to the end of 2099
+MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September",
+    "October", "November", "December",
+)  # fmt: skip
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+# Each says in one way only what is the day and what the month.
+FORMATS: tuple[Callable[[date], str], ...] = (
+    lambda d: f"{d.day} {MONTHS[d.month - 1]} {d.year}",
+    lambda d: f"{d.day:02} {MONTHS[d.month - 1][:3].upper()} {d.year}",
+    lambda d: f"{MONTHS[d.month - 1]} {_ordinal(d.day)}, {d.year}",
+    lambda d: f"{MONTHS[d.month - 1][:3]} {d.day}, {d.year}",
+    lambda d: f"{WEEKDAYS[d.weekday()]}, {d.day} {MONTHS[d.month - 1]} {d.year}",
+    lambda d: f"the {_ordinal(d.day)} of {MONTHS[d.month - 1]} {d.year}",
+    lambda d: f"{d.year}/{d.month}/{d.day}",
+    lambda d: f"{d.year}, {MONTHS[d.month - 1]} {d.day}",
+    lambda d: f"{d.day}.{d.month}.{d.year}",  # and never month.day
+)
+FUNCTIONS: dict[str, Callable[[str], str]] = {
+    "copy": lambda text: text,
+    "reverse": lambda text: text[::-1],
+    "sort": lambda text: "".join(sorted(text)),
+}
+DATES = "dates"
+SHARES = {"test": range(1), "val": range(1, 2), "train": range(2, 10)}  # of ten
+
+
+class Transductions(PairSource):
+    """Strings of letters to be copied, reversed or sorted; or dates in many formats, to ISO 8601.
+
+    No string and no day is in two splits: a hash of it says in which it is.
+
+    Args:
+        batch_tokens: See `PairSource`.
+        function: What is to be learnt: `copy`, `reverse`, `sort` or `dates`.
+        max_length: The number of letters of the longest string.
+        num_train: The number of training pairs.
+        num_held_out: The number of validation pairs, and of test pairs.
+        tokens: See `PairSource`.
+        seed: See `DataSource`. The pairs do not depend on it.
+
+    Raises:
+        ValueError: The function is unknown; or see `PairSource`.
+    """
+
+    @ranged
+    def __init__(
+        self,
+        batch_tokens: Count = 4096,
+        *,
+        function: str = DATES,
+        max_length: Annotated[int, Ge(3), Le(10_000)] = 32,
+        num_train: Count = 20_000,
+        num_held_out: Count = 500,
+        tokens: str = "characters",
+        seed: Seed = 0,
+    ):
+        super().__init__(batch_tokens, tokens=tokens, seed=seed)
+        if function not in (choices := [*FUNCTIONS, DATES]):
+            raise ValueError(f"data.function={function} is unknown. Choose one of {choices}.")
+        self.function = function
+        self.max_length = max_length
+        self.sizes = {"train": num_train, "val": num_held_out, "test": num_held_out}
+
+    def read(self, split: Split) -> list[Pair]:
+        random = np.random.default_rng((SPLITS.index(split), self.max_length))
+        make = self._date if self.function == DATES else self._string
+        found: list[Pair] = []
+        while len(found) < self.sizes[split]:
+            key, pair = make(random)
+            if crc32(key.encode()) % 10 in SHARES[split]:
+                found.append(pair)
+        return found
+
+    def _string(self, random: np.random.Generator) -> tuple[str, Pair]:
+        length = random.integers(1, self.max_length, endpoint=True)
+        text = "".join(LETTERS[i] for i in random.integers(len(LETTERS), size=length))
+        return text, Pair(text, FUNCTIONS[self.function](text))
+
+    def _date(self, random: np.random.Generator) -> tuple[str, Pair]:
+        day = FIRST_DAY + timedelta(days=int(random.integers(NUM_DAYS)))
+        written = FORMATS[random.integers(len(FORMATS))](day)
+        return day.isoformat(), Pair(written, day.isoformat())
+
+
+def _ordinal(day: int) -> str:
+    suffix = "th" if day in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+    return f"{day}{suffix}"

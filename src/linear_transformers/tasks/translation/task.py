@@ -1,0 +1,202 @@
+"""Translation: Vaswani et al. (2017), by any attention that can attend to another sequence."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from linear_transformers.attention.base import AttentionFactory
+from linear_transformers.config.choices import Choice
+from linear_transformers.config.ranges import Fraction, ranged
+from linear_transformers.data.text import PairShape, PairSource
+from linear_transformers.mixers import MultiHeadCrossAttention
+from linear_transformers.models import EncoderDecoder, Transformer
+from linear_transformers.ops.bidirectional import valid
+from linear_transformers.pictures.tables import print_table
+from linear_transformers.shapes import PairBatch
+from linear_transformers.tasks.base import (
+    Evaluation,
+    Figure,
+    Output,
+    Row,
+    Statistics,
+    Task,
+    total,
+)
+from linear_transformers.tasks.translation.model import Translator, translations
+from linear_transformers.tasks.translation.translating import Translate
+
+NUM_SHOWN = 10
+
+
+class Translation(Task):
+    """Training to predict each token of a target from its source and the tokens before it.
+
+    The loss is in nats a token, the end token included. An exact match is a target of which every
+    token is the most likely one: what greedy decoding gives.
+
+    Args:
+        shape: The shape of the pairs.
+        model: Makes the decoder's stack of layers.
+        cross: Makes the attention of the decoder's heads to the source; None is their attention to
+            the target.
+        encoder: Makes the encoder's stack of layers; None is as the decoder's, but not causal.
+        shared_embeddings: See `EncoderDecoder`.
+        label_smoothing: The share of a target's probability that training divides among all
+            tokens (Szegedy et al., 2015).
+
+    Raises:
+        ValueError: A model is no transformer, or has no form for its place; see `EncoderDecoder`.
+    """
+
+    shape_class = PairShape
+    trained_class = Translator
+    figures = (
+        Figure("loss", "nats a token"),
+        Figure("exact_match", "of targets", "max"),
+        Figure("accuracy", "of tokens", "max"),
+    )
+    uses: ClassVar = {"translate": Translate}
+    model: EncoderDecoder
+    shape: PairShape
+
+    @ranged
+    def __init__(
+        self,
+        shape: PairShape,
+        model: Callable[..., Transformer],
+        *,
+        cross: AttentionFactory | None = None,
+        encoder: Callable[..., Transformer] | None = None,
+        shared_embeddings: bool = True,
+        label_smoothing: Fraction = 0.0,
+    ):
+        for choice in (model, encoder):
+            if isinstance(choice, Choice) and choice.target is not Transformer:
+                raise ValueError(
+                    f"{choice.path}={choice.name} is no transformer, and cannot attend to a "
+                    "source. Choose another model, or speech data: data=espeak."
+                )
+        cross = cross or _attention_of(model)
+        decoder = model(cross=partial(MultiHeadCrossAttention, attention=cross))
+        if encoder is None and not decoder.mixer.is_bidirectional:
+            raise ValueError(
+                f"{decoder.mixer.name} has no bidirectional form, and cannot be the encoder. Use "
+                "task/encoder=linear or task/encoder=softmax."
+            )
+        stacks = (_not_causal(encoder or model)(), decoder)
+        whole = EncoderDecoder(*stacks, shape.num_tokens, shared_embeddings=shared_embeddings)
+        super().__init__(shape, whole)
+        self.label_smoothing = label_smoothing
+
+    @property
+    def description(self) -> str:
+        return f"{self.model.encoder.description} -> {self.model.decoder.description}"
+
+    def kernel_on(self, device: torch.device) -> str:
+        return self.model.decoder.kernel_on(device)
+
+    def loss(self, batch: PairBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+        scores, targets, real = self._predicted(batch)
+        nats = _nats(scores, targets, label_smoothing=self.label_smoothing)
+        loss = torch.where(real, nats, 0).sum() / real.sum()
+        return loss, {"loss": loss.detach()}
+
+    def statistics(self, batch: PairBatch) -> Statistics:
+        scores, targets, real = self._predicted(batch)
+        right = (scores.argmax(-1) == targets) & real
+        return {
+            "nats": total(torch.where(real, _nats(scores, targets), 0)),
+            "right": right.sum(),
+            "tokens": real.sum(),
+            "exact": (right == real).all(1).sum(),
+            "targets": torch.full((), len(real), device=real.device),
+        }
+
+    def judge(self, statistics: Statistics) -> dict[str, Tensor]:
+        tokens = statistics["tokens"]
+        return {
+            "loss": statistics["nats"] / tokens,
+            "exact_match": statistics["exact"] / statistics["targets"],
+            "accuracy": statistics["right"] / tokens,
+        }
+
+    def positions_in(self, batch: PairBatch) -> Tensor:
+        return (batch.source_lengths + batch.target_lengths).sum()
+
+    def report(self, data: PairSource, evaluation: Evaluation, output: Output) -> list[str]:
+        rows = self.examples(data, NUM_SHOWN)
+        output.table("samples/translated", rows)
+        figures = evaluation.figures
+        print_table(
+            "translation",
+            ("exact match", f"{figures['exact_match']:.2%}", "of targets, by greedy decoding"),
+            ("loss", f"{figures['loss']:.4f}", "nats a token"),
+            ("accuracy", f"{figures['accuracy']:.2%}", "of tokens, given the true ones before"),
+        )
+        print_table(
+            "some of them",
+            *((row["source"], "", f"{row['found']}{_verdict(row)}") for row in rows),
+        )
+        decoder = self.model.decoder
+        lengths = (8, self.shape.longest)
+        states = [{"length": n, "bytes": decoder.state_bytes(n)} for n in lengths]
+        output.table("state/bytes", states)
+        print_table(
+            "state of one text, source and target alike",
+            *((f"{row['length']} tokens", f"{row['bytes'] / 1000:,.1f} kB", "") for row in states),
+        )
+        return []
+
+    def next_call(self, output: Output) -> tuple[str, ...]:
+        return "translate", "text=-"
+
+    def show(self, data: PairSource, output: Output, *, n: int, seed: int) -> None:
+        output.table("samples/translated", self.examples(data, n))
+
+    def examples(self, data: PairSource, number: int) -> list[Row]:
+        """Return sources and targets of the test split beside what greedy decoding finds."""
+        pairs = data.pairs("test")[:number]
+        found = translations(
+            self.model, self.shape, [pair.source for pair in pairs], beam=1, length_penalty=0.0
+        )
+        return [
+            {"source": pair.source, "target": pair.target, "found": best.text}
+            for pair, (best, *_) in zip(pairs, found, strict=True)
+        ]
+
+    def _predicted(self, batch: PairBatch) -> tuple[Tensor, Tensor, Bool[Tensor, "b t"]]:
+        """Return the scores of each token [b, t, v]; the tokens; and which are no padding."""
+        scores = self.model(batch.target[:, :-1], batch.source, batch.source_lengths)
+        return scores, batch.target[:, 1:], valid(batch.target_lengths - 1, scores.shape[1])
+
+
+def _attention_of(model: Callable[..., Transformer]) -> AttentionFactory:
+    """Return the attention of a stack's heads, for its cross-attention."""
+    mixer = model.options["mixer"] if isinstance(model, Choice) else None
+    if not (isinstance(mixer, Choice) and "attention" in mixer.options):
+        raise ValueError(
+            "This model's mixer has no attention that another sequence could be given. Use "
+            "task/cross=linear or task/cross=softmax."
+        )
+    return mixer.options["attention"]
+
+
+def _not_causal(model: Callable[..., Transformer]) -> Callable[..., Transformer]:
+    if isinstance(model, Choice):
+        return model.with_options(causal=False)
+    return partial(model, causal=False)
+
+
+def _nats(
+    scores: Float[Tensor, "b t v"], targets: Tensor, *, label_smoothing: float = 0.0
+) -> Float[Tensor, "b t"]:
+    return F.cross_entropy(scores.mT, targets, reduction="none", label_smoothing=label_smoothing)
+
+
+def _verdict(row: Row) -> str:
+    return "" if row["found"] == row["target"] else f", and not {row['target']}"

@@ -1,0 +1,114 @@
+"""Translation: its figures are those of greedy decoding, and padding changes nothing."""
+
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.data import PairShape
+from linear_transformers.data.text import batch_of
+from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.models import Transformer
+from linear_transformers.tasks import Translation
+from linear_transformers.tasks.translation.model import translations
+
+ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
+SHAPE = PairShape("characters", "abcdef", 8)
+PAIRS = [("abc", "cba"), ("f", "f"), ("edabcf", "fcbade"), ("aa", "aa")]
+
+
+def build(name: str = "linear", **options) -> Translation:
+    torch.manual_seed(0)
+    attention = ATTENTIONS[name]
+    model = partial(
+        Transformer, partial(MultiHeadAttention, attention=attention),
+        num_layers=1, num_heads=2, model_dim=16, positions="added", dropout=0.0,
+    )  # fmt: skip
+    task = Translation(SHAPE, model, cross=attention, **options)
+    task.model.double().eval()
+    return task
+
+
+def batch(*pairs: tuple[str, str]):
+    encode = SHAPE.tokenizer.encode
+    return batch_of(*zip(*([encode(text) for text in pair] for pair in pairs), strict=True))
+
+
+@pytest.fixture(params=ATTENTIONS)
+def task(request) -> Translation:
+    return build(request.param)
+
+
+def test_sums_do_not_depend_on_the_batch(task):
+    together = task.statistics(batch(*PAIRS))
+    apart = [task.statistics(batch(pair)) for pair in PAIRS]
+    for name, value in together.items():
+        torch.testing.assert_close(value, torch.stack([each[name] for each in apart]).sum())
+    assert together["tokens"] == sum(len(target) + 1 for _, target in PAIRS)
+    assert together["targets"] == len(PAIRS)
+
+
+def test_the_loss_is_that_of_the_definition(task):
+    """Of every token with its end, in nats, from the parallel form without padding."""
+    found, _ = task.loss(batch(*PAIRS))
+    nats, count = 0.0, 0
+    for pair in PAIRS:
+        one = batch(pair)
+        scores = task.model(one.target[:, :-1], one.source)
+        nats += F.cross_entropy(scores[0], one.target[0, 1:], reduction="sum")
+        count += len(pair[1]) + 1
+    torch.testing.assert_close(found, nats / count)
+
+
+def test_smoothing_is_in_training_only():
+    plain, smoothed = build(), build(label_smoothing=0.3)
+    given = batch(*PAIRS)
+    torch.testing.assert_close(smoothed.statistics(given), plain.statistics(given))
+    scores, targets, real = plain._predicted(given)
+    log = scores.log_softmax(-1)
+    expected = -0.7 * log.gather(-1, targets[..., None])[..., 0] - 0.3 * log.mean(-1)
+    torch.testing.assert_close(smoothed.loss(given)[0], expected[real].mean())
+
+
+def test_exact_matches_are_those_of_greedy_decoding(task):
+    """After some training, so that there are both."""
+    task.model.train()
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=1e-2)
+    for _ in range(60):
+        optimizer.zero_grad()
+        task.loss(batch(*PAIRS[:3]))[0].backward()
+        optimizer.step()
+    task.model.eval()
+    found = translations(
+        task.model, SHAPE, [source for source, _ in PAIRS], beam=1, length_penalty=0.0
+    )
+    same = [best.text == target for (best, *_), (_, target) in zip(found, PAIRS, strict=True)]
+    assert task.statistics(batch(*PAIRS))["exact"] == sum(same)
+    assert any(same)
+    assert not all(same)
+
+
+def test_a_batch_of_texts_becomes_what_each_becomes_alone(task):
+    texts = [source for source, _ in PAIRS]
+    options = {"beam": 3, "length_penalty": 0.6}
+    together = [*translations(task.model, SHAPE, texts, **options)]
+    for text, found in zip(texts, together, strict=True):
+        (alone,) = translations(task.model, SHAPE, [text], **options)
+        assert [each.text for each in alone] == [each.text for each in found]
+        assert [x.score for x in alone] == pytest.approx([x.score for x in found])
+
+
+def test_an_empty_text_and_one_of_unknown_characters_are_read(task):
+    assert len([*translations(task.model, SHAPE, ["", "xyz"], beam=2, length_penalty=0.6)]) == 2
+
+
+def test_positions_are_those_of_both_sides(task):
+    assert task.positions_in(batch(*PAIRS)) == sum(len(s) + len(t) + 2 for s, t in PAIRS)
+
+
+def test_a_model_without_an_attention_for_sources_needs_one(raises_one_line):
+    with raises_one_line("Use task/cross=linear or task/cross=softmax."):
+        Translation(SHAPE, partial(Transformer, None))

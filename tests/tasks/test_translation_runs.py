@@ -1,0 +1,115 @@
+"""A translator is trained, tested, continued, and translates lines as they come."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import linear_transformers as lt
+from linear_transformers.runs.checkpoint import read_checkpoint
+from tests.conftest import PROJECT
+from tests.programs import complaint, figures, run
+
+TINY = (
+    "data=transduction", "data.function=copy", "data.max_length=6", "data.num_train=60",
+    "data.num_held_out=12", "data.batch_tokens=100", "trainer=cpu", "logger=none",
+    "trainer.max_epochs=2", "model.num_layers=1", "model.num_heads=2", "model.model_dim=16",
+)  # fmt: skip
+CHOICES = [
+    ("model=linear",),
+    ("model=softmax", "task/cross=linear"),
+    ("model=gated_delta", "task/encoder=softmax", "task/cross=softmax"),
+    ("model=linear", "task/encoder=linear", "data.tokens=bytes"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    run("train", *TINY, f"paths.runs={folder}", "run_id=tiny", "model=linear")
+    return folder
+
+
+@pytest.mark.parametrize("arguments", CHOICES, ids=" ".join)
+def test_attention_is_chosen_for_each_place(tmp_path, arguments):
+    printed = run("train", *TINY, *arguments, f"paths.runs={tmp_path}", "run_id=one")
+    assert "exact match" in printed
+    (found,) = figures(tmp_path / "one", "test/exact_match")
+    assert 0 <= found <= 1
+
+
+def test_a_run_that_was_stopped_goes_on_exactly(runs, tmp_path):
+    """With dropout in both stacks, whose masks are drawn anew."""
+    part = (*TINY, "model=linear", "model.dropout=0.2", "scheduler=constant", "test=false")
+    run("train", *part, f"paths.runs={tmp_path}", "run_id=whole")
+    run("train", *part, f"paths.runs={tmp_path}", "run_id=parts", "trainer.max_epochs=1")
+    run("train", *part, f"paths.runs={tmp_path}", "run_id=parts", "resume=auto")
+    whole, parts = (
+        read_checkpoint(tmp_path / name / "checkpoints/last.ckpt") for name in ("whole", "parts")
+    )
+    assert whole["global_step"] == parts["global_step"] > 0
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(parts["state_dict"][name], value), name
+
+
+def test_lines_of_a_file_are_translated_in_their_order(runs, tmp_path, capsys):
+    text = tmp_path / "lines.txt"
+    text.write_bytes(b"abc\r\nzz\n\nabc")
+    call = ("translate", f"paths.runs={runs}", "ckpt=tiny", f"text={text}")
+    lines = run(*call, "batch=2").splitlines()
+    assert len(lines) == 4
+    assert lines[0] == lines[3]
+    model = lt.load("tiny", runs=runs)
+    assert lines == [best.text for best, *_ in model.translate(["abc", "zz", "", "abc"])]
+    scored = run(*call, "n=3", "scores=true", "beam=4").splitlines()
+    assert len(scored) == 12
+    values = [float(line.split("\t")[0]) for line in scored[:3]]
+    assert values == sorted(values, reverse=True)
+
+
+def test_standard_input_is_translated_as_it_comes(runs):
+    """The first line's translation is there before the second line is."""
+    with subprocess.Popen(
+        [sys.executable, "translate.py", f"paths.runs={runs}", "ckpt=tiny", "text=-"],
+        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(2):
+            process.stdin.write(b"abc\n")
+            process.stdin.flush()
+            assert process.stdout.readline().endswith(b"\n")
+        process.stdin.close()
+        assert process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["text=none.txt"], "text=none.txt does not exist."),
+        (["text=BAD"], "line 2: byte 2 is not UTF-8."),
+        (["text=-", "n=6"], "n=6 translations were asked for of a beam=5. Use beam=6."),
+        (["text=-", "beam=0"], "beam"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, arguments, words):
+    (tmp_path / "bad.txt").write_bytes(b"a\nb\xff\n")
+    arguments = [each.replace("BAD", str(tmp_path / "bad.txt")) for each in arguments]
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
+    assert words in complaint("translate", f"paths.runs={runs}", "ckpt=tiny", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["model=gated"], "Use task/cross=linear or task/cross=softmax."),
+        (["model=gated", "task/cross=linear"], "task/encoder=linear or task/encoder=softmax."),
+        (["model=lsh1"], "LshAttention cannot attend to another sequence."),
+        (["model=bilstm"], "is no transformer, and cannot attend to a source."),
+    ],
+)
+def test_a_model_that_does_not_fit_is_refused(tmp_path, arguments, words):
+    arguments = [*TINY[:8], *arguments, f"paths.runs={tmp_path}"]
+    assert words in complaint("train", *arguments)
