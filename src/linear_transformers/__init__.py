@@ -37,6 +37,9 @@ A trained model, from Python:
     stream.hear(samples)                          # what they add; stream.text is all of it
     stream.fork().hear(others)
 
+    model = lt.load("runs/PAIRS")                 # a Translator
+    model.translate(["the 9th of May 1943"])      # for each text the best ones, with scores
+
 A model of other sequences is a SequenceModel: `log_likelihood` and `prefix`.
 """
 
