@@ -14,7 +14,7 @@ from linear_transformers.data.speech import (
     SpeechSource,
     WallStreetJournal,
 )
-from linear_transformers.data.text import PairShape, PairSource, Transductions
+from linear_transformers.data.text import Multi30k, PairFiles, PairShape, PairSource, Transductions
 from linear_transformers.data.torchvision_images import TorchvisionImages
 
 __all__ = [
@@ -29,6 +29,8 @@ __all__ = [
     "Images",
     "LibriSpeech",
     "ManifestSpeech",
+    "Multi30k",
+    "PairFiles",
     "PairShape",
     "PairSource",
     "SequenceShape",

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
@@ -32,7 +32,7 @@ class PairShape(Shape):
     Attributes:
         tokens: The kind of tokens: a key of `TOKENIZERS`.
         vocabulary: What else is needed to make the tokenizer.
-        longest: The number of tokens of the longest training text, source or target.
+        longest: The number of tokens of the longest text that was trained on, source or target.
     """
 
     tokens: str
@@ -66,6 +66,8 @@ class PairSource(DataSource):
         batch_tokens: The largest number of tokens of the sources or of the targets of a batch,
             padding included, on each device.
         tokens: The kind of tokens: `characters` or `bytes`.
+        max_tokens: The number of tokens, of a source or a target, above which pairs are not
+            trained on.
         seed: See `DataSource`.
 
     Raises:
@@ -75,13 +77,22 @@ class PairSource(DataSource):
     noun: ClassVar[str] = "pairs"
 
     @ranged
-    def __init__(self, batch_tokens: Count = 4096, *, tokens: str = "characters", seed: Seed = 0):
+    def __init__(
+        self,
+        batch_tokens: Count = 4096,
+        *,
+        tokens: str = "characters",
+        max_tokens: Size = 512,
+        seed: Seed = 0,
+    ):
         super().__init__(seed)
         if tokens not in TOKENIZERS:
             raise ValueError(f"data.tokens={tokens} is unknown. Choose one of {[*TOKENIZERS]}.")
         self.batch_tokens = batch_tokens
         self.kind = tokens
+        self.max_tokens = max_tokens
         self._pairs: dict[str, list[Pair]] = {}
+        self._items: dict[str, list[tuple[list[int], list[int]]]] = {}
         self._shape: PairShape | None = None
 
     @abstractmethod
@@ -101,23 +112,48 @@ class PairSource(DataSource):
     @property
     def shape(self) -> PairShape:
         if self._shape is None:
-            texts = [text for pair in self.pairs("train") for text in pair]
-            tokenizer = _tokenizer(self.kind, vocabulary := TOKENIZERS[self.kind].learn(texts))
-            longest = max(len(tokenizer.encode(text)) for text in texts)
+            texts = (text for pair in self.pairs("train") for text in pair)
+            vocabulary = TOKENIZERS[self.kind].learn(texts)
+            encode = _tokenizer(self.kind, vocabulary).encode
+            lengths = (max(map(len, map(encode, pair))) for pair in self.pairs("train"))
+            longest = max((n for n in lengths if n <= self.max_tokens), default=0)
+            if not longest:
+                raise ValueError(
+                    f"Every training pair has more than data.max_tokens={self.max_tokens} tokens. "
+                    "Give more of them."
+                )
             self._shape = PairShape(self.kind, vocabulary, longest)
         return self._shape
 
+    def items(self, split: Split) -> list[tuple[list[int], list[int]]]:
+        """Return the tokens of sources and targets, of `train` of those that are not too long."""
+        if split not in self._items:
+            encode, most = self.shape.tokenizer.encode, self.shape.longest
+            items = [(encode(source), encode(target)) for source, target in self.pairs(split)]
+            kept = [item for item in items if split != "train" or max(map(len, item)) <= most]
+            self._items[split] = kept
+        return self._items[split]
+
+    def left_out(self) -> list[str]:
+        """Return a line on the training pairs that are too long, if there are any."""
+        count, kept = len(self.pairs("train")), len(self.items("train"))
+        if kept == count:
+            return []
+        return [
+            f"{count - kept} of {count} train {self.noun} have more than {self.max_tokens} "
+            f"{self.kind}: left out"
+        ]
+
     def check(self, world_size: int) -> None:
         for split in SPLITS:
-            if len(self.pairs(split)) < world_size:
+            count = len(self.items(split))
+            if count < world_size:
                 raise ValueError(
-                    f"The {split} split has {len(self.pairs(split))} {self.noun}, fewer than "
-                    f"{world_size} devices."
+                    f"The {split} split has {count} {self.noun}, fewer than {world_size} devices."
                 )
 
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
-        encode = self.shape.tokenizer.encode
-        items = [tuple(map(encode, pair)) for pair in self.pairs(split)]
+        items = self.items(split)
         lengths = np.array([max(len(source), len(target) + 1) for source, target in items])
         place = {"rank": rank, "world_size": world_size}
         if split == "train":

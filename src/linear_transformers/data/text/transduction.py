@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from datetime import date, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from zlib import crc32
 
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.data.base import SPLITS, Split
 from linear_transformers.data.text.pairs import Pair, PairSource
 
@@ -51,8 +51,7 @@ class Transductions(PairSource):
         max_length: The number of letters of the longest string.
         num_train: The number of training pairs.
         num_held_out: The number of validation pairs, and of test pairs.
-        tokens: See `PairSource`.
-        seed: See `DataSource`. The pairs do not depend on it.
+        options: See `PairSource`. The pairs do not depend on the seed.
 
     Raises:
         ValueError: The function is unknown; or see `PairSource`.
@@ -67,10 +66,9 @@ class Transductions(PairSource):
         max_length: Annotated[int, Ge(3), Le(10_000)] = 32,
         num_train: Count = 20_000,
         num_held_out: Count = 500,
-        tokens: str = "characters",
-        seed: Seed = 0,
+        **options: Any,
     ):
-        super().__init__(batch_tokens, tokens=tokens, seed=seed)
+        super().__init__(batch_tokens, **options)
         if function not in (choices := [*FUNCTIONS, DATES]):
             raise ValueError(f"data.function={function} is unknown. Choose one of {choices}.")
         self.function = function

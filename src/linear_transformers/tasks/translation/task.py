@@ -100,6 +100,9 @@ class Translation(Task):
     def kernel_on(self, device: torch.device) -> str:
         return self.model.decoder.kernel_on(device)
 
+    def prepare(self, data: PairSource) -> list[str]:
+        return data.left_out()
+
     def loss(self, batch: PairBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         scores, targets, real = self._predicted(batch)
         nats = _nats(scores, targets, label_smoothing=self.label_smoothing)
@@ -199,4 +202,4 @@ def _nats(
 
 
 def _verdict(row: Row) -> str:
-    return "" if row["found"] == row["target"] else f", and not {row['target']}"
+    return "" if row["found"] == row["target"] else f"\nreference: {row['target']}"

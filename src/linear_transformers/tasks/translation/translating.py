@@ -2,13 +2,13 @@
 
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from linear_transformers.config.ranges import NotNegative, Size
+from linear_transformers.data.text import decoded
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.tasks.base import Use, Watch
 from linear_transformers.tasks.translation.model import Translator
@@ -36,7 +36,7 @@ class Translate(Use[Translator]):
         live = self.text == STANDARD_INPUT
         start, count = time.perf_counter(), 0
         with _opened(self.text) as file:
-            lines = lines_of(file, self.text)
+            lines = decoded(file, self.text)
             while part := [*islice(lines, 1 if live else self.batch)]:
                 count += len(part)
                 for found in trained.translate(
@@ -47,26 +47,6 @@ class Translate(Use[Translator]):
         took = time.perf_counter() - start
         print(f"{count} lines in {took:.1f} s", file=sys.stderr)
         return Outcome(None, {"lines": count, "seconds": round(took, 3)})
-
-
-def lines_of(file: BinaryIO, name: str) -> Iterator[str]:
-    """Yield the lines of a file as they come, without their ends.
-
-    Args:
-        file: The file.
-        name: Its name, for messages.
-
-    Raises:
-        ValueError: A line is not UTF-8.
-    """
-    for number, line in enumerate(file, 1):
-        try:
-            yield line.decode().rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{name}, line {number}: byte {error.start + 1} is not UTF-8. Convert the file, "
-                "by iconv -t UTF-8 for one."
-            ) from error
 
 
 def _opened(name: str) -> BinaryIO:
