@@ -113,3 +113,11 @@ def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, argum
 def test_a_model_that_does_not_fit_is_refused(tmp_path, arguments, words):
     arguments = [*TINY[:8], *arguments, f"paths.runs={tmp_path}"]
     assert words in complaint("train", *arguments)
+
+
+def test_another_vocabulary_is_refused_in_a_short_line(runs):
+    """Not with all of it, which may be a megabyte."""
+    arguments = (*TINY, f"paths.runs={runs}", "resume=tiny", "model=linear", "data.tokens=bpe")
+    message = complaint("train", *arguments)
+    assert "was made for data of tokens='characters', vocabulary='abc" in message
+    assert len(message) < 800

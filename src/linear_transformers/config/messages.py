@@ -1,8 +1,9 @@
 """What to say when something can be mended: one line, naming what was asked and what there is."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from reprlib import Repr
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
@@ -34,6 +35,13 @@ def override(key: str, value: object) -> str:
         escaped = text.replace("\\", "\\\\").replace("'", "\\'")
         text = f"'{escaped}'"
     return f"{key}={text}"
+
+
+def brief(values: Mapping[str, object]) -> str:
+    """Return plain values by name, with what is long cut: a vocabulary is no part of a sentence."""
+    cut = Repr()
+    cut.maxstring = 60
+    return ", ".join(f"{name}={cut.repr(value)}" for name, value in values.items())
 
 
 def out_of_memory(error: BaseException) -> bool:

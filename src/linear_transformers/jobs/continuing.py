@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from linear_transformers.callbacks import StopEarly
 from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
+from linear_transformers.config.messages import brief
 from linear_transformers.runs.checkpoint import Found, check_finite, newest_whole, read_checkpoint
 from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, shown
 from linear_transformers.tasks.base import Task
@@ -99,7 +100,8 @@ def check_agreement(
     path, saved = found.path, found.checkpoint
     if saved["shape"] != (shape := vars(shape)):
         raise ValueError(
-            f"The checkpoint {path} was made for data of {saved['shape']}, these are {shape}. "
+            f"The checkpoint {path} was made for data of {brief(saved['shape'])}; these have "
+            f"{brief(shape)}. "
             "Give it the same data, or start from its weights alone: init_from."
         )
     for part, kind in (("model", nn.Module), ("task", Task)):

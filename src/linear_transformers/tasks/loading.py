@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from linear_transformers.config.choices import Choice, checked, checked_choice
-from linear_transformers.config.messages import first_line
+from linear_transformers.config.messages import brief, first_line
 from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.runs.checkpoint import check_finite, read_checkpoint
 from linear_transformers.tasks.base import Task, Trained
@@ -70,7 +70,9 @@ def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
     if isinstance(shape, dict):
         values, shape = shape, kind(**checked(kind, shape, "shape"))
         if asdict(shape) != values:  # something was left out, or of another type
-            raise ValueError(f"shape={values} is no {kind.__name__}: {asdict(shape)} would be one.")
+            raise ValueError(
+                f"The shape {brief(values)} is no {kind.__name__}: {brief(asdict(shape))} is one."
+            )
     return task(shape, model)
 
 

@@ -91,7 +91,7 @@ def test_the_shape_is_plain_and_makes_the_same_tokens():
     ("options", "words"),
     [
         ({"function": "squeeze"}, "data.function=squeeze is unknown. Choose one of ['copy'"),
-        ({"tokens": "words"}, "data.tokens=words is unknown. Choose one of ['bytes'"),
+        ({"tokens": "words"}, "data.tokens=words is unknown. Choose one of ['bpe', 'bytes'"),
         ({"max_length": 2}, "max_length"),
         ({"batch_tokens": 0}, "batch_tokens"),
     ],

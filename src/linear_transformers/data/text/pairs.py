@@ -4,10 +4,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from annotated_types import Ge, Le
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
@@ -16,6 +17,9 @@ from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
 from linear_transformers.shapes import PairBatch
+
+Vocabulary = Annotated[int, Ge(259), Le(2**20)]  # with all bytes, and the special tokens
+NOUNS = {"bpe": "pieces of words", "bytes": "bytes", "characters": "characters"}
 
 
 class Pair(NamedTuple):
@@ -56,7 +60,8 @@ class PairShape(Shape):
 
     @property
     def description(self) -> str:
-        return f"pairs of texts of up to {self.longest} {self.tokens}, {self.num_tokens} different"
+        noun = NOUNS[self.tokens]
+        return f"pairs of texts of up to {self.longest} {noun}, {self.num_tokens} different"
 
 
 class PairSource(DataSource):
@@ -65,7 +70,8 @@ class PairSource(DataSource):
     Args:
         batch_tokens: The largest number of tokens of the sources or of the targets of a batch,
             padding included, on each device.
-        tokens: The kind of tokens: `characters` or `bytes`.
+        tokens: The kind of tokens: `bpe` (pieces of words), `characters` or `bytes`.
+        vocabulary_size: The number of different tokens of `bpe`.
         max_tokens: The number of tokens, of a source or a target, above which pairs are not
             trained on.
         seed: See `DataSource`.
@@ -82,6 +88,7 @@ class PairSource(DataSource):
         batch_tokens: Count = 4096,
         *,
         tokens: str = "characters",
+        vocabulary_size: Vocabulary = 8000,
         max_tokens: Size = 512,
         seed: Seed = 0,
     ):
@@ -90,6 +97,7 @@ class PairSource(DataSource):
             raise ValueError(f"data.tokens={tokens} is unknown. Choose one of {[*TOKENIZERS]}.")
         self.batch_tokens = batch_tokens
         self.kind = tokens
+        self.vocabulary_size = vocabulary_size
         self.max_tokens = max_tokens
         self._pairs: dict[str, list[Pair]] = {}
         self._items: dict[str, list[tuple[list[int], list[int]]]] = {}
@@ -113,7 +121,7 @@ class PairSource(DataSource):
     def shape(self) -> PairShape:
         if self._shape is None:
             texts = (text for pair in self.pairs("train") for text in pair)
-            vocabulary = TOKENIZERS[self.kind].learn(texts)
+            vocabulary = TOKENIZERS[self.kind].learn(texts, self.vocabulary_size)
             encode = _tokenizer(self.kind, vocabulary).encode
             lengths = (max(map(len, map(encode, pair))) for pair in self.pairs("train"))
             longest = max((n for n in lengths if n <= self.max_tokens), default=0)
@@ -141,7 +149,7 @@ class PairSource(DataSource):
             return []
         return [
             f"{count - kept} of {count} train {self.noun} have more than {self.max_tokens} "
-            f"{self.kind}: left out"
+            f"{NOUNS[self.kind]}: left out"
         ]
 
     def check(self, world_size: int) -> None:

@@ -17,6 +17,11 @@ class Tokenizer(ABC):
 
     num_tokens: int
 
+    @staticmethod
+    @abstractmethod
+    def learn(texts: Iterable[str], size: int) -> str:
+        """Return the vocabulary of texts, of so many tokens where there is a choice."""
+
     @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without start and end."""
@@ -37,8 +42,7 @@ class Bytes(Tokenizer):
         self.num_tokens = SPECIAL + 256
 
     @staticmethod
-    def learn(texts: Iterable[str]) -> str:
-        """Return the vocabulary of texts."""
+    def learn(texts: Iterable[str], size: int) -> str:
         return ""
 
     def encode(self, text: str) -> list[int]:
@@ -62,8 +66,7 @@ class Characters(Tokenizer):
         self._tokens = {character: i + SPECIAL for i, character in enumerate(vocabulary)}
 
     @staticmethod
-    def learn(texts: Iterable[str]) -> str:
-        """Return the vocabulary of texts."""
+    def learn(texts: Iterable[str], size: int) -> str:
         return "".join(sorted(set().union(*texts)))
 
     def encode(self, text: str) -> list[int]:
@@ -78,4 +81,41 @@ class Characters(Tokenizer):
         return "".join(characters)
 
 
-TOKENIZERS = {"bytes": Bytes, "characters": Characters}
+class BytePairs(Tokenizer):
+    """The most frequent pieces of words in the training texts (Sennrich et al., 2016), down to
+    single bytes: every text has them.
+
+    Args:
+        vocabulary: The JSON of a tokenizer of the `tokenizers` library.
+    """
+
+    def __init__(self, vocabulary: str):
+        from tokenizers import Tokenizer as Pieces  # late: other texts do without it
+
+        self._pieces = Pieces.from_str(vocabulary)
+        self.num_tokens = SPECIAL + self._pieces.get_vocab_size()
+
+    @staticmethod
+    def learn(texts: Iterable[str], size: int) -> str:
+        from tokenizers import Tokenizer as Pieces
+        from tokenizers import decoders, models, pre_tokenizers, trainers
+
+        pieces = Pieces(models.BPE())
+        pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
+        pieces.decoder = decoders.ByteLevel()  # pyright: ignore
+        trainer = trainers.BpeTrainer(
+            vocab_size=max(256, size - SPECIAL),
+            initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+            show_progress=False,
+        )
+        pieces.train_from_iterator(texts, trainer)
+        return pieces.to_str()
+
+    def encode(self, text: str) -> list[int]:
+        return [token + SPECIAL for token in self._pieces.encode(text).ids]
+
+    def decode(self, tokens: Iterable[int]) -> str:
+        return self._pieces.decode([token - SPECIAL for token in tokens if token >= SPECIAL])
+
+
+TOKENIZERS = {"bpe": BytePairs, "bytes": Bytes, "characters": Characters}
