@@ -68,7 +68,7 @@ def test_the_next_command_can_be_pasted(trained):
 @pytest.mark.parametrize(
     ("line", "choices"),
     [
-        ("linear-transformers tr", {"train", "transcribe"}),
+        ("linear-transformers tr", {"train", "transcribe", "translate"}),
         ("linear-transformers train model=ls", {"model=lsh1", "model=lsh4"}),
         ("linear-transformers train optimizer.l", {"optimizer.lr="}),
     ],

@@ -41,6 +41,7 @@ TINY = (
     "trainer=cpu", "logger=none", "trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1",
     "trainer.log_every_n_steps=1",
 )  # fmt: skip
+EXACT = "trainer.precision=32-true"  # where the processor multiplies bfloat16, too
 SMALL = ("model.num_layers=2", "model.num_heads=2", "model.model_dim=16")
 
 
@@ -171,9 +172,9 @@ def test_two_processes_hear_every_recording_once(root):
     places = (f"paths.data={root}/data", f"paths.runs={root}/runs")
     run_apart(
         "train", *TINY, *places, "run_id=two", "model=linear", *SMALL, "trainer=ddp",
-        "trainer.accelerator=cpu", "trainer.devices=2",
+        "trainer.accelerator=cpu", "trainer.devices=2", EXACT,
     )  # fmt: skip
-    train(root, "one", "model=linear", *SMALL, "train=false", f"resume={root}/runs/two")
+    train(root, "one", "model=linear", *SMALL, EXACT, "train=false", f"resume={root}/runs/two")
     for figure in ("phone_error_rate", "substitutions", "deletions", "insertions", "loss"):
         two, one = (figures(root / "runs" / name, f"test/{figure}")[-1] for name in ("two", "one"))
         assert two == pytest.approx(one, rel=1e-5), figure
