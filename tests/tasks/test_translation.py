@@ -1,22 +1,25 @@
 """Translation: its figures are those of greedy decoding, and padding changes nothing."""
 
 from functools import partial
+from unittest.mock import Mock
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
-from linear_transformers.data import PairShape
-from linear_transformers.data.text import batch_of
+from linear_transformers.data import PairShape, PairSource
+from linear_transformers.data.text import Pair, batch_of
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import Transformer
 from linear_transformers.tasks import Translation
+from linear_transformers.tasks.base import Evaluation, Output, Watcher
 from linear_transformers.tasks.translation.model import translations
+from linear_transformers.testing import tensors
 
 ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
-SHAPE = PairShape("characters", "abcdef", 8)
+SHAPE = PairShape("characters", "abcdef", 11)
 PAIRS = [("abc", "cba"), ("f", "f"), ("edabcf", "fcbade"), ("aa", "aa")]
 
 
@@ -103,6 +106,21 @@ def test_a_batch_of_texts_becomes_what_each_becomes_alone(task):
 
 def test_an_empty_text_and_one_of_unknown_characters_are_read(task):
     assert len([*translations(task.model, SHAPE, ["", "xyz"], beam=2, length_penalty=0.6)]) == 2
+
+
+def test_the_reported_state_holds_the_memory_of_the_source(task, tmp_path):
+    """As much as a state has in truth, after as many tokens."""
+    watcher = Mock(spec=Watcher)
+    data = Mock(spec=PairSource, pairs=lambda split: [Pair(*pair) for pair in PAIRS])
+    figures = {"exact_match": 0.5, "loss": 1.0, "accuracy": 0.5}
+    task.report(data, Evaluation(figures, {}), Output(tmp_path, [watcher]))
+    tables = {call.args[0]: call.args[1] for call in watcher.log_table.call_args_list}
+    for row in tables["state/bytes"]:
+        tokens = torch.zeros(1, row["length"], dtype=torch.long)
+        _, state = task.model.prefill(tokens, task.model.init_state(task.model.summarize(tokens)))
+        assert row["bytes"] == sum(x.nbytes for x in tensors(state.layers))
+    short, long = (row["bytes"] for row in tables["state/bytes"])
+    assert (short == long) == task.model.decoder.mixer.constant_state
 
 
 def test_positions_are_those_of_both_sides(task):

@@ -199,12 +199,17 @@ class Transformer(nn.Module):
         )
         return StackState(0, tuple(map(DecoderState, layers, read)) if self.is_decoder else layers)
 
-    def state_bytes(self, length: int, source_length: int = 0) -> int:
-        """Return the size of one sequence's state after `length` positions, in bytes, with the
-        memories of a source of `source_length`."""
+    def state_bytes(self, length: int, source_length: int | None = None) -> int:
+        """Return the size of one sequence's state after `length` positions, in bytes.
+
+        Args:
+            length: The number of positions.
+            source_length: The length of the source, of which a decoder's state holds memories.
+        """
         dtype = self._weight.dtype
         own = sum(block.mixer.state_bytes(length, dtype) for block in self.blocks)
-        if not source_length:
+        assert self.is_decoder == (source_length is not None), "a decoder's state holds its source"
+        if source_length is None:
             return own
         return own + sum(
             block.cross.memory_bytes(source_length, dtype) for block in self._decoder_blocks

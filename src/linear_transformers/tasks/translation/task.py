@@ -147,7 +147,7 @@ class Translation(Task):
         )
         decoder = self.model.decoder
         lengths = (8, self.shape.longest)
-        states = [{"length": n, "bytes": decoder.state_bytes(n)} for n in lengths]
+        states = [{"length": n, "bytes": decoder.state_bytes(n, n)} for n in lengths]
         output.table("state/bytes", states)
         print_table(
             "state of one text, source and target alike",
