@@ -80,7 +80,7 @@ class SampleRecord:
         if self.steps:
             milliseconds = 1000 * self.seconds / self.steps
             found[RATES[1]] = round(milliseconds, 3)
-            found[RATES[2]] = round(milliseconds * self.steps_each / 1000, 3)
+            found[RATES[2]] = round(milliseconds * self.steps_each / 1000, 4)
         return found
 
     def plain(self) -> dict[str, Any]:

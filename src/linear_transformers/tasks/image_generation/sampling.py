@@ -220,7 +220,7 @@ class SampleImages(Use[ImageModel]):
             if prompts.steps:
                 row["bits_per_drawn_dim"] = round(drawn[i], 4)
             rows.append(row)
-        folder.record.seconds = round(folder.record.seconds + part.seconds, 3)
+        folder.record.seconds = round(folder.record.seconds + part.seconds, 6)
         folder.record.steps += prompts.steps
         folder.add(rows, to_rgb(task.shape.to_images(part.values), task.shape))
 
