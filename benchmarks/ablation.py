@@ -5,8 +5,8 @@
     uv run python -m benchmarks.ablation digits --cores 0 1 2 3
 
 A run is one thread on one core, and as many run as there are cores. What results/ablation-NAME.json
-has of earlier calls, on this machine or another, is taken as it is, unless a variant's arguments
-have changed since; a run that was stopped is continued. The file is written after each run.
+has of earlier calls, on this machine or another, is taken as it is, unless its arguments were
+others (those of paths aside); a run that was stopped is continued. The file is written after each.
 
 A variant's figure is that of its best validation, on the test set, as a mean over seeds with their
 standard deviation. Its difference from a reference is paired, seed by seed, and has two standard
@@ -15,12 +15,13 @@ over small batches, of the difference that all seeds have in the mean. Negative 
 """
 
 import argparse
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from operator import sub
 from pathlib import Path
 from queue import SimpleQueue
@@ -140,16 +141,29 @@ class Job(NamedTuple):
     variant: str
     seed: int
     runs: Path
+    overrides: tuple[str, ...]
 
     @property
     def folder(self) -> Path:
         words = f"ablation-{self.name}-{self.variant}-{self.seed}"
-        return self.runs / words.replace(", ", "-").replace(" ", "_")
+        digest = hashlib.sha256(self.arguments.encode()).hexdigest()[:6]  # other ones, other runs
+        return self.runs / f"{words.replace(', ', '-').replace(' ', '_')}-{digest}"
 
     @property
-    def arguments(self) -> list[str]:
+    def arguments(self) -> str:
+        """What makes the run what it is, wherever it is made."""
         plan = PLANS[self.name]
-        return [*plan.arguments, *plan.variants[self.variant]]
+        words = (*plan.arguments, *plan.variants[self.variant], *self.overrides)
+        return " ".join(word for word in words if not word.startswith("paths."))
+
+    @property
+    def command(self) -> list[str]:
+        plan = PLANS[self.name]
+        return [
+            *(sys.executable, "train.py", *ALWAYS, *plan.arguments, *plan.variants[self.variant]),
+            *(f"seed={self.seed}", f"paths.runs={self.folder.parent.resolve()}"),
+            *(f"run_id={self.folder.name}", "resume=auto", *self.overrides),
+        ]
 
     @property
     def is_done(self) -> bool:
@@ -172,17 +186,17 @@ def main() -> None:
             raise SystemExit(f"error: {variant} is no variant. Choose of {list(plan.variants)}.")
     torch.set_num_threads(1)
     jobs = [
-        Job(options.name, variant, seed, options.runs)
+        Job(options.name, variant, seed, options.runs, tuple(options.overrides))
         for seed in options.seeds
         for variant in variants
     ]
     name = f"ablation-{options.name}"
-    records = recorded(name, plan)
+    records = recorded(name, jobs[0])
     seeds = sorted({*options.seeds, *(seed for _, seed in records)})
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
     measurement = Measurement(name, title, device="cpu", seeds=seeds)
     missing = [job for job in jobs if (job.variant, job.seed) not in records]
-    for job in run(missing, options.cores, options.overrides):
+    for job in run(missing, options.cores):
         records[job.variant, job.seed] = record_of(job, plan)
         sources = list(records.values())
         seconds = sum(source["seconds"] for source in sources)
@@ -191,17 +205,24 @@ def main() -> None:
     print(f"written to {measurement.path}")
 
 
-def recorded(name: str, plan: Plan) -> Records:
-    """Return what the file has of runs with the arguments that the plan gives them."""
+def recorded(name: str, job: Job) -> Records:
+    """Return what the file has of runs with the arguments that a call gives them.
+
+    Args:
+        name: The name of the file.
+        job: Any run of the call.
+    """
     path = record.RESULTS / f"{name}.json"
     sources = json.loads(path.read_text())["sources"] if path.is_file() else []
-    wanted = {
-        variant: " ".join([*plan.arguments, *more]) for variant, more in plan.variants.items()
-    }
+    if any("variant" not in source for source in sources):
+        raise SystemExit(
+            f"error: {path} is of a form before this one, and would be lost. Give it another name."
+        )
     return {
         (source["variant"], source["seed"]): source
         for source in sources
-        if "variant" in source and wanted.get(source["variant"]) == source["arguments"]
+        if source["variant"] in PLANS[job.name].variants
+        and source["arguments"] == job._replace(variant=source["variant"]).arguments
     }
 
 
@@ -214,7 +235,7 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     source.pop("curves")
     return {
         "variant": job.variant,
-        "arguments": " ".join(job.arguments),
+        "arguments": job.arguments,
         "figures": {name: figures[name] for name in names},
         "test": test,
         "test_without": [round(figure, 6) for figure in left_out],
@@ -222,21 +243,16 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     }
 
 
-def run(jobs: Sequence[Job], cores: Sequence[int], overrides: Sequence[str]) -> Iterator[Job]:
-    """Run what is not done, one job a core, and yield each job that is."""
+def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
+    """Run what is not done, one job a core, and yield each job as soon as it is."""
     free: SimpleQueue[int] = SimpleQueue()
     for core in cores:
         free.put(core)
 
     def train(job: Job) -> Job:
         core = free.get()
-        command = [
-            *(sys.executable, "train.py", *ALWAYS, *job.arguments),
-            *(f"seed={job.seed}", f"paths.runs={job.folder.parent.resolve()}"),
-            *(f"run_id={job.folder.name}", "resume=auto", *overrides),
-        ]
         finished = subprocess.run(
-            command,
+            job.command,
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
@@ -245,12 +261,13 @@ def run(jobs: Sequence[Job], cores: Sequence[int], overrides: Sequence[str]) -> 
         )
         free.put(core)
         if finished.returncode:
-            raise SystemExit(f"{' '.join(command)}\n{finished.stdout}{finished.stderr}")
+            raise SystemExit(f"{' '.join(job.command)}\n{finished.stdout}{finished.stderr}")
         return job
 
     yield from (job for job in jobs if job.is_done)
     with ThreadPoolExecutor(len(cores)) as pool:
-        yield from pool.map(train, [job for job in jobs if not job.is_done])
+        begun = [pool.submit(train, job) for job in jobs if not job.is_done]
+        yield from (each.result() for each in as_completed(begun))
 
 
 def table(records: Records, plan: Plan) -> list[dict[str, Any]]:

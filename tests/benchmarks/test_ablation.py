@@ -25,8 +25,8 @@ ARGUMENTS = ["digits", "--seeds", "0", "1", "--variants", "linear", "softmax", "
 def run(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "RESULTS", tmp_path / "results")
 
-    def run():
-        arguments = [*ARGUMENTS, *SMALL, "--runs", str(tmp_path / "runs")]
+    def run(*overrides: str):
+        arguments = [*ARGUMENTS, *SMALL, *overrides, "--runs", str(tmp_path / "runs")]
         monkeypatch.setattr(sys, "argv", ["ablation", *arguments])
         ablation.main()
         return json.loads((tmp_path / "results" / "ablation-digits.json").read_text())
@@ -38,11 +38,12 @@ def test_differences_are_those_of_the_runs_images(run, tmp_path):
     """Against each image's bits/dim, computed image by image."""
     found = run()
     assert [row["variant"] for row in found["rows"]] == ["linear", "softmax"]
-    assert [source["seed"] for source in found["sources"]] == [0, 0, 1, 1]
+    assert sorted(source["seed"] for source in found["sources"]) == [0, 0, 1, 1]
     bits = {}
     for variant in ("linear", "softmax"):
         for seed in (0, 1):
-            model = load(tmp_path / f"runs/ablation-digits-{variant}-{seed}/checkpoints/best.ckpt")
+            (folder,) = (tmp_path / "runs").glob(f"ablation-digits-{variant}-{seed}-*")
+            model = load(folder / "checkpoints/best.ckpt")
             likelihoods = model.log_likelihood(model.images("test"))
             bits[variant, seed] = -likelihoods / 64 / torch.log(torch.tensor(2.0))
     tests = [bits["linear", seed].mean().item() for seed in (0, 1)]
@@ -63,7 +64,7 @@ def test_what_is_recorded_is_not_run_again(run, tmp_path, monkeypatch):
     """Not even on a machine that does not have the runs; unless the arguments have changed."""
     first = run()
     shutil.rmtree(tmp_path / "runs")
-    assert run()["rows"] == first["rows"]
+    assert run("paths.data=elsewhere")["rows"] == first["rows"]
     assert not (tmp_path / "runs").exists()
     plan = ablation.PLANS["digits"]
     changed = {**plan.variants, "linear": (*plan.variants["linear"], "model.dropout=0.3")}
@@ -71,9 +72,25 @@ def test_what_is_recorded_is_not_run_again(run, tmp_path, monkeypatch):
     row, other = run()["rows"]
     assert row["test_bits_per_dim"] != first["rows"][0]["test_bits_per_dim"]
     assert other["test_bits_per_dim"] == first["rows"][1]["test_bits_per_dim"]
-    assert {path.name for path in (tmp_path / "runs").iterdir() if "ablation" in path.name} == {
+    made = sorted(path.name for path in (tmp_path / "runs").glob("ablation-*"))
+    assert [name.rpartition("-")[0] for name in made] == [
         "ablation-digits-linear-0", "ablation-digits-linear-1"
-    }  # fmt: skip
+    ]  # fmt: skip
+
+
+def test_runs_with_other_overrides_are_others(run):
+    """What was tried in small must not stand in for what was asked for."""
+    first, second = run(), run("model.num_layers=2")
+    assert first["rows"][0]["test_bits_per_dim"] != second["rows"][0]["test_bits_per_dim"]
+
+
+def test_a_file_that_cannot_be_continued_is_not_overwritten(run, tmp_path):
+    path = tmp_path / "results" / "ablation-digits.json"
+    path.parent.mkdir()
+    path.write_text('{"rows": [], "sources": [{"seed": 0}]}')
+    with pytest.raises(SystemExit, match="is of a form before this one"):
+        run()
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_variant_that_is_not_there_is_refused(monkeypatch):
