@@ -19,7 +19,6 @@ from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokeniz
 from linear_transformers.shapes import PairBatch
 
 Vocabulary = Annotated[int, Ge(259), Le(2**20)]  # with all bytes, and the special tokens
-NOUNS = {"bpe": "pieces of words", "bytes": "bytes", "characters": "characters"}
 
 
 class Pair(NamedTuple):
@@ -60,7 +59,7 @@ class PairShape(Shape):
 
     @property
     def description(self) -> str:
-        noun = NOUNS[self.tokens]
+        noun = self.tokenizer.noun
         return f"pairs of texts of up to {self.longest} {noun}, {self.num_tokens} different"
 
 
@@ -149,7 +148,7 @@ class PairSource(DataSource):
             return []
         return [
             f"{count - kept} of {count} train {self.noun} have more than {self.max_tokens} "
-            f"{NOUNS[self.kind]}: left out"
+            f"{self.shape.tokenizer.noun}: left out"
         ]
 
     def check(self, world_size: int) -> None:

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import ClassVar
 
 START, END, UNKNOWN = 0, 1, 2
 SPECIAL = 3  # the first token of a text
@@ -12,9 +13,11 @@ class Tokenizer(ABC):
     """A map from texts to tokens and back, which is plain data: a name and a vocabulary.
 
     Attributes:
+        noun: The name of the tokens, in the plural.
         num_tokens: The number of different tokens, the special ones included.
     """
 
+    noun: ClassVar[str]
     num_tokens: int
 
     @staticmethod
@@ -38,6 +41,8 @@ class Bytes(Tokenizer):
         vocabulary: Empty.
     """
 
+    noun = "bytes"
+
     def __init__(self, vocabulary: str = ""):
         self.num_tokens = SPECIAL + 256
 
@@ -59,6 +64,8 @@ class Characters(Tokenizer):
     Args:
         vocabulary: The characters, in the order of their tokens.
     """
+
+    noun = "characters"
 
     def __init__(self, vocabulary: str):
         self.characters = vocabulary
@@ -88,6 +95,8 @@ class BytePairs(Tokenizer):
     Args:
         vocabulary: The JSON of a tokenizer of the `tokenizers` library.
     """
+
+    noun = "pieces of words"
 
     def __init__(self, vocabulary: str):
         from tokenizers import Tokenizer as Pieces  # late: other texts do without it
