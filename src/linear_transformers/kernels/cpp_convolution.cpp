@@ -73,7 +73,8 @@ void weigh_gradients(const Call& call) {
           const int64_t at = t - taps + 1 + call.ahead + j;
           if (at < 0 || at >= length) continue;
           const T* row = x + b * call.x_batch + at * call.x_row + first;
-          map(sums[j], count, [](auto sum, auto d, auto x) { return sum + d * x; }, sums[j], d, row);
+          const auto add = [](auto sum, auto d, auto x) { return sum + d * x; };
+          map(sums[j], count, add, sums[j], d, row);
         }
       }
       for (int j = 0; j < taps; ++j)
@@ -85,15 +86,15 @@ void weigh_gradients(const Call& call) {
 template <typename T, typename Sum>
 void forward_of(const Call& call) {
   weigh(static_cast<const T*>(call.x), call.x_batch, call.x_row,
-              static_cast<const Sum*>(call.weight), static_cast<T*>(call.y), call,
-              call.ahead - call.taps + 1, 1);
+        static_cast<const Sum*>(call.weight), static_cast<T*>(call.y), call,
+        call.ahead - call.taps + 1, 1);
 }
 
 template <typename T, typename Sum>
 void backward_of(const Call& call) {
   weigh(static_cast<const T*>(call.d_y), call.length * call.channels, call.channels,
-              static_cast<const Sum*>(call.weight), static_cast<T*>(call.d_x), call,
-              call.taps - 1 - call.ahead, -1);
+        static_cast<const Sum*>(call.weight), static_cast<T*>(call.d_x), call,
+        call.taps - 1 - call.ahead, -1);
   weigh_gradients<T, Sum>(call);
 }
 

@@ -1,8 +1,8 @@
 // Dropout by computed masks on CPUs: `ops/dropout.py` defines which numbers are kept.
 //
-// A thread takes whole rows. It draws the numbers of a few of them, which stay in the cache; then one
-// pass reads x, and the residual that its result is added to, and writes the sum. Philox costs some
-// three instructions a number, and no memory.
+// A thread takes whole rows. It draws the numbers of a few of them, which stay in the cache; then
+// one pass reads x, and the residual that its result is added to, and writes the sum. Philox costs
+// some three instructions a number, and no memory.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ constexpr int kRounds = 10;
 constexpr int kParts = 8;          // numbers of 16 bits from one call of Philox
 constexpr int64_t kGrain = 16384;  // numbers worth a thread
 
-using Kept = Lanes<int32_t>::type;  // -1 or 0
+using Flags = Lanes<int32_t>::type;  // -1 or 0
 // Words in every other lane, so that there is room for products.
 typedef uint64_t Spread __attribute__((vector_size(kVectorBytes)));
 typedef uint64_t UnalignedSpread
@@ -153,15 +153,15 @@ inline Values scaled(Values value, Kept kept, const Call& call) {
   return kept ? value * static_cast<T>(call.scale) : Values{};
 }
 
-inline Kept kept_of(Floats, Kept kept) { return kept; }
-inline Lanes<int64_t>::type kept_of(Doubles, Kept kept) {
+inline Flags kept_of(Floats, Flags kept) { return kept; }
+inline Lanes<int64_t>::type kept_of(Doubles, Flags kept) {
   return __builtin_convertvector(kept, Lanes<int64_t>::type);
 }
 
 template <bool relu, bool add, typename In, typename Out>
 void rows(const Call& call, int64_t begin, int64_t end) {
   const int64_t width = call.width;
-    const auto drop = [&](auto value, Words number) {
+  const auto drop = [&](auto value, Words number) {
     if (relu) value = value < decltype(value){} ? decltype(value){} : value;
     return scaled(value, kept_of(value, number >= call.threshold), call);
   };
