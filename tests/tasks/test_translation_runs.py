@@ -40,7 +40,7 @@ def test_attention_is_chosen_for_each_place(tmp_path, arguments):
     assert 0 <= found <= 1
 
 
-def test_a_run_that_was_stopped_goes_on_exactly(runs, tmp_path):
+def test_a_run_that_was_stopped_goes_on_exactly(tmp_path):
     """With dropout in both stacks, whose masks are drawn anew."""
     part = (*TINY, "model=linear", "model.dropout=0.2", "scheduler=constant", "test=false")
     run("train", *part, f"paths.runs={tmp_path}", "run_id=whole")

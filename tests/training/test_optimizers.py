@@ -66,6 +66,24 @@ def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(monkeypatch, rms, l
         assert change <= (0.2 * rms * RATE if name in matrices else 0), name
 
 
+@pytest.mark.parametrize("rms", [0.2, 0.7])
+def test_a_step_is_that_of_the_definition(monkeypatch, rms):
+    """Where products are in float32, against float64: Nesterov's momentum, made orthogonal."""
+    monkeypatch.setattr(optimizers, "multiplies_bfloat16", lambda device: False)
+    model = small_model()
+    optimizer = Muon(model.named_parameters(), lr=RATE, weight_decay=0.1, rms=rms)
+    group = optimizer.param_groups[0]
+    before = [p.detach().double() for p in group["params"]]
+    train(model, optimizer, steps=1)
+    for parameter, weight in zip(group["params"], before, strict=True):
+        gradient = parameter.grad.double()
+        momentum = gradient.lerp(gradient * 0.05, 0.95)
+        (update,) = orthogonalized(momentum[None], group["ns_coefficients"], 5)
+        rate = RATE * rms * max(weight.shape) ** 0.5
+        expected = weight * (1 - RATE * rms / 0.2 * 0.1) - rate * update
+        torch.testing.assert_close(parameter.double(), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(5, 9), (9, 5), (4, 4)])
 def test_singular_values_go_through_the_polynomial(shape):
     """And singular vectors stay: the definition, in float64."""
