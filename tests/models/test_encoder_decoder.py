@@ -238,3 +238,30 @@ def test_what_cannot_be_is_refused(raises_one_line):
     ):
         with raises_one_line(*words):
             EncoderDecoder(*stacks, NUM_TOKENS)
+
+
+@pytest.mark.parametrize("cross", CROSSES)
+def test_weights_are_those_of_the_definition(cross):
+    """Of each layer, from its queries and keys in float64; outputs are their means of values."""
+    model = build(cross=cross)
+    tokens, source = inputs()
+    given: list[tuple] = []
+    for block in model.decoder.decoder_blocks:
+        block.cross.register_forward_hook(lambda cross, x, y: given.append((cross, x[0], y)))
+    weights = model.weights(tokens, source)
+    encoded = model.encoder(model.source_tokens(source) * 4)
+    assert weights.shape == (2, 3, 2, LENGTH, source.shape[1])
+    for found, (layer, x, y) in zip(weights, given, strict=True):
+        q = layer.project_query(x).unflatten(-1, (2, 8))
+        k, v = layer.project_source(encoded).unflatten(-1, (4, 8)).chunk(2, dim=2)
+        if cross == "softmax":
+            scores = torch.einsum("bthd,bshd->bhts", q, k) / 8**0.5
+            expected = scores.softmax(-1)
+        else:
+            scores = torch.einsum(
+                "bthd,bshd->bhts", *(torch.nn.functional.elu(z) + 1 for z in (q, k))
+            )
+            expected = scores / (scores.sum(-1, keepdim=True) + 1e-6)
+        torch.testing.assert_close(found, expected)
+        means = torch.einsum("bhts,bshm->bthm", found, v).flatten(2)
+        torch.testing.assert_close(layer.project_out(means), y)

@@ -4,6 +4,7 @@ from functools import partial
 from unittest.mock import Mock
 
 import pytest
+import sacrebleu
 import torch
 import torch.nn.functional as F
 
@@ -15,7 +16,8 @@ from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import Transformer
 from linear_transformers.tasks import Translation
 from linear_transformers.tasks.base import Evaluation, Output, Watcher
-from linear_transformers.tasks.translation.model import translations
+from linear_transformers.tasks.translation.judging import judged
+from linear_transformers.tasks.translation.model import drawn, searched, translations
 from linear_transformers.testing import tensors
 
 ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
@@ -85,33 +87,36 @@ def test_exact_matches_are_those_of_greedy_decoding(task):
         task.loss(batch(*PAIRS[:3]))[0].backward()
         optimizer.step()
     task.model.eval()
-    found = translations(
-        task.model, SHAPE, [source for source, _ in PAIRS], beam=1, length_penalty=0.0
-    )
+    found = translations(task.model, SHAPE, [source for source, _ in PAIRS], searched(1, 0.0))
     same = [best.text == target for (best, *_), (_, target) in zip(found, PAIRS, strict=True)]
     assert task.statistics(batch(*PAIRS))["exact"] == sum(same)
     assert any(same)
     assert not all(same)
 
 
-def test_a_batch_of_texts_becomes_what_each_becomes_alone(task):
+@pytest.mark.parametrize(
+    "decode",
+    [searched(3, 0.6), drawn(n=3, temperature=0.8, top_p=0.9, seed=1)],
+    ids=["searched", "drawn"],
+)
+def test_a_batch_of_texts_becomes_what_each_becomes_alone(task, decode):
     texts = [source for source, _ in PAIRS]
-    options = {"beam": 3, "length_penalty": 0.6}
-    together = [*translations(task.model, SHAPE, texts, **options)]
-    for text, found in zip(texts, together, strict=True):
-        (alone,) = translations(task.model, SHAPE, [text], **options)
+    together = [*translations(task.model, SHAPE, texts, decode)]
+    for number, (text, found) in enumerate(zip(texts, together, strict=True)):
+        (alone,) = translations(task.model, SHAPE, [text], decode, first=number)
         assert [each.text for each in alone] == [each.text for each in found]
         assert [x.score for x in alone] == pytest.approx([x.score for x in found])
 
 
 def test_an_empty_text_and_one_of_unknown_characters_are_read(task):
-    assert len([*translations(task.model, SHAPE, ["", "xyz"], beam=2, length_penalty=0.6)]) == 2
+    assert len([*translations(task.model, SHAPE, ["", "xyz"], searched(2, 0.6))]) == 2
 
 
 def test_the_reported_state_holds_the_memory_of_the_source(task, tmp_path):
     """As much as a state has in truth, after as many tokens."""
     watcher = Mock(spec=Watcher)
-    data = Mock(spec=PairSource, pairs=lambda split: [Pair(*pair) for pair in PAIRS])
+    pairs = [Pair(*pair) for pair in PAIRS]
+    data = Mock(spec=PairSource, shape=SHAPE, natural=True, pairs=lambda split: pairs)
     figures = {"exact_match": 0.5, "loss": 1.0, "accuracy": 0.5}
     task.report(data, Evaluation(figures, {}), Output(tmp_path, [watcher]))
     tables = {call.args[0]: call.args[1] for call in watcher.log_table.call_args_list}
@@ -130,3 +135,21 @@ def test_positions_are_those_of_both_sides(task):
 def test_a_model_without_an_attention_for_sources_needs_one(raises_one_line):
     with raises_one_line("Use task/cross=linear or task/cross=softmax."):
         Translation(SHAPE, partial(Transformer, None))
+
+
+def test_judgements_are_sacrebleus_own():
+    """Of a text that is its reference, and of the example in its documents."""
+    lines = ["a cat sits on the mat .", "two dogs run"]
+    assert [each.value for each in judged(lines, lines)] == pytest.approx([100, 100])
+    found = ["The dog bit the man.", "It wasn't surprising.", "The man had just bitten him."]
+    references = [
+        "The dog had bit the man.",
+        "No one was surprised.",
+        "The man had bitten the dog.",
+    ]
+    bleu, chrf = judged(found, references)
+    assert (bleu.name, chrf.name) == ("BLEU", "chrF2")
+    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(found, [references]).score)
+    assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(found, [references]).score)
+    assert 0 < bleu.value < chrf.value < 100
+    assert "tok:13a" in bleu.signature

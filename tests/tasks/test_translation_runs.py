@@ -1,5 +1,6 @@
 """A translator is trained, tested, continued, and translates lines as they come."""
 
+import gzip
 import io
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import torch
 
 import linear_transformers as lt
 from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.tasks.translation.judging import judged
 from tests.conftest import PROJECT
 from tests.programs import complaint, figures, run
 
@@ -69,6 +71,35 @@ def test_lines_of_a_file_are_translated_in_their_order(runs, tmp_path, capsys):
     assert values == sorted(values, reverse=True)
 
 
+def test_lines_are_judged_by_their_references(runs, tmp_path, capsys):
+    text, references = tmp_path / "lines.txt.gz", tmp_path / "references.txt"
+    text.write_bytes(gzip.compress(b"abc\nzz\n"))
+    references.write_text("abc\nzz\n")
+    call = ("translate", f"paths.runs={runs}", "ckpt=tiny", f"text={text}")
+    found = run(*call, f"references={references}").splitlines()
+    scores = judged(found, ["abc", "zz"])
+    printed = capsys.readouterr().err
+    for name, value, signature in scores:
+        assert f"{name} {value:.2f}  {signature}" in printed
+    references.write_text("abc\n")
+    message = complaint(*call, f"references={references}")
+    assert f"{references} has 1 lines, and text={text} 2." in message
+
+
+def test_draws_depend_on_the_seed_and_the_lines_number(runs, tmp_path):
+    text = tmp_path / "lines.txt"
+    text.write_text("abc\nabc\nabc\n")
+    call = ("translate", f"paths.runs={runs}", "ckpt=tiny", f"text={text}", "temperature=1.5")
+    found = run(*call, "n=2").splitlines()
+    assert len(found) == 6
+    assert len({*found}) > 1
+    assert run(*call, "n=2", "batch=2").splitlines() == found
+    assert run(*call, "n=2", "seed=1").splitlines() != found
+    model = lt.load("tiny", runs=runs)
+    drawn = model.draw(["abc"], n=2, temperature=1.5, first=1)
+    assert found[2:4] == [each.text for each in drawn[0]]
+
+
 def test_standard_input_is_translated_as_it_comes(runs):
     """The first line's translation is there before the second line is."""
     with subprocess.Popen(
@@ -90,7 +121,9 @@ def test_standard_input_is_translated_as_it_comes(runs):
     [
         (["text=none.txt"], "text=none.txt does not exist."),
         (["text=BAD"], "line 2: byte 2 is not UTF-8."),
-        (["text=-", "n=6"], "n=6 translations were asked for of a beam=5. Use beam=6."),
+        (["text=-", "n=6", "beam=5"], "n=6 translations were asked for of a beam=5. Use beam=6."),
+        (["text=-", "temperature=1", "beam=5"], "is of a search, and temperature=1.0 of drawing."),
+        (["text=-", "top_p=0.5"], "top_p=0.5 is of drawing. Give temperature=1 with it."),
         (["text=-", "beam=0"], "beam"),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.attention.base import AttentionFactory, CrossAttention
@@ -67,6 +68,24 @@ class MultiHeadCrossAttention(nn.Module):
         """Return the outputs of positions that read a memory."""
         read = self.attention.read(self._heads(self.project_query(x)), memory)
         return self.project_out(read.flatten(-2))
+
+    def weights(self, x: Hidden, source: Source) -> Float[Tensor, "b h t s"]:
+        """Return the share that each position of the source has in each output.
+
+        Outputs are means of values whatever the attention: where values are one-hot, they are the
+        weights, which linear attention itself never forms. As many positions as a head is wide
+        are read at a time.
+        """
+        q = self._heads(self.project_query(x))
+        k, _ = self._heads(self.project_source(source)).chunk(2, dim=-2)
+        num_keys = k.shape[1]
+        padded = -(-num_keys // self.head_dim) * self.head_dim
+        one_hot = torch.eye(num_keys, padded, dtype=k.dtype, device=k.device)
+        shares = [
+            self.attention.read(q, self.attention.summarize(k, v.expand_as(k)))
+            for v in one_hot[None, :, None].split(self.head_dim, dim=-1)
+        ]
+        return torch.cat(shares, dim=-1)[..., :num_keys].movedim(2, 1)
 
     def select(self, memory: Any, rows: Rows) -> Any:
         """Return the memory of some of the sequences; a row named twice is forked."""

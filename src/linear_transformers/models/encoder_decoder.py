@@ -15,7 +15,7 @@ from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.models.dropout import number
 from linear_transformers.models.transformer import StackState, Transformer
 from linear_transformers.ops.precision import without_autocast
-from linear_transformers.shapes import Lengths, Rows, SourceTokens, Tokens, TokensOne
+from linear_transformers.shapes import Hidden, Lengths, Rows, SourceTokens, Tokens, TokensOne
 
 EXAMPLE_LENGTH = 32  # of a sentence
 
@@ -133,6 +133,27 @@ class EncoderDecoder(nn.Module):
         """Return the scores after each of the tokens that follow `state`, and the new state."""
         x, state = self.decoder.prefill(_scaled(self.target_tokens, tokens), state)
         return self._score(x), state
+
+    def weights(self, tokens: Tokens, source: SourceTokens) -> Float[Tensor, "layers b h t s"]:
+        """Return the share of each position of the source in what each layer reads from it.
+
+        Args:
+            tokens: See `forward`.
+            source: The tokens of sources of one length.
+        """
+        read: list[Hidden] = []
+        crosses = [block.cross for block in self.decoder.decoder_blocks]
+        hooks = [
+            cross.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+            for cross in crosses
+        ]
+        encoded = self.encoder(_scaled(self.source_tokens, source))
+        self.decoder(_scaled(self.target_tokens, tokens), memories=self.decoder.summarize(encoded))
+        for hook in hooks:
+            hook.remove()
+        return torch.stack(
+            [cross.weights(x, encoded) for cross, x in zip(crosses, read, strict=True)]
+        )
 
     def _score(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch v"]:
         with without_autocast(x):

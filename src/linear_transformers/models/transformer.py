@@ -138,6 +138,13 @@ class Transformer(nn.Module):
         return isinstance(self.blocks[0], DecoderBlock)
 
     @property
+    def decoder_blocks(self) -> list[DecoderBlock]:
+        """The blocks, of a stack that was made with `cross`."""
+        blocks = [block for block in self.blocks if isinstance(block, DecoderBlock)]
+        assert blocks, "a stack without `cross` reads no source"
+        return blocks
+
+    @property
     def description(self) -> str:
         """The number of layers and the kind of mixer, for the run's log."""
         first, number = self.blocks[0], len(self.blocks)
@@ -155,7 +162,7 @@ class Transformer(nn.Module):
             source: The outputs of an encoder.
             lengths: The length of each sequence, at least 1; None is all of it. Padding is ignored.
         """
-        return tuple(block.summarize(source, lengths) for block in self._decoder_blocks)
+        return tuple(block.summarize(source, lengths) for block in self.decoder_blocks)
 
     def forward(
         self,
@@ -212,7 +219,7 @@ class Transformer(nn.Module):
         if source_length is None:
             return own
         return own + sum(
-            block.cross.memory_bytes(source_length, dtype) for block in self._decoder_blocks
+            block.cross.memory_bytes(source_length, dtype) for block in self.decoder_blocks
         )
 
     def step(
@@ -257,12 +264,6 @@ class Transformer(nn.Module):
 
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
         return self.norm(x.to(self.norm.weight.dtype))  # norms may be in a wider type
-
-    @property
-    def _decoder_blocks(self) -> list[DecoderBlock]:
-        blocks = [block for block in self.blocks if isinstance(block, DecoderBlock)]
-        assert blocks, "a stack without `cross` reads no source"
-        return blocks
 
     def _read(self, memories: Sequence[Any] | None) -> Sequence[Any]:
         """Return what each block reads of a source."""

@@ -11,6 +11,7 @@ from linear_transformers.sampling.completion import (
     prefill,
     uniform_noise,
 )
+from linear_transformers.sampling.decoding import Decoder, Hypothesis, beam_search, draw
 from linear_transformers.sampling.evaluation import (
     bits_per_dim,
     largest_step_difference,
@@ -27,7 +28,9 @@ __all__ = [
     "CapturedStepper",
     "CompiledStepper",
     "Completed",
+    "Decoder",
     "FusedStepper",
+    "Hypothesis",
     "Loop",
     "Prefilled",
     "Prompts",
@@ -35,9 +38,11 @@ __all__ = [
     "RecurrentStepper",
     "Sampler",
     "Stepper",
+    "beam_search",
     "bits_per_dim",
     "complete",
     "complete_in_batches",
+    "draw",
     "greedy",
     "largest_step_difference",
     "launches_per_step",

@@ -1,7 +1,7 @@
 """Texts as tokens, and pairs of them."""
 
 from linear_transformers.data.text.files import Multi30k, PairFiles
-from linear_transformers.data.text.lines import decoded
+from linear_transformers.data.text.lines import decoded, lines_of
 from linear_transformers.data.text.pairs import Pair, PairShape, PairSource, batch_of
 from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
 from linear_transformers.data.text.transduction import Transductions
@@ -19,4 +19,5 @@ __all__ = [
     "Transductions",
     "batch_of",
     "decoded",
+    "lines_of",
 ]

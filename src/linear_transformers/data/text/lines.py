@@ -1,6 +1,7 @@
 """Lines of text files, and pairs of them: every fault is named with its file and line."""
 
 import gzip
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -29,8 +30,8 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
             ) from error
 
 
-def read_lines(path: Path) -> list[str]:
-    """Read the lines of a file, which may be compressed by gzip.
+def lines_of(path: Path) -> Iterator[str]:
+    """Yield the lines of a file, which may be compressed by gzip.
 
     Raises:
         ValueError: It cannot be read, or a line is not UTF-8.
@@ -38,8 +39,8 @@ def read_lines(path: Path) -> list[str]:
     opened = gzip.open if path.suffix == COMPRESSED else open
     try:
         with opened(path, "rb") as file:
-            return [*decoded(file, str(path))]
-    except (OSError, EOFError) as error:
+            yield from decoded(file, str(path))
+    except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or "it is damaged, or no gzip file"
         raise ValueError(f"{path} cannot be read: {reason}.") from error
 
@@ -58,7 +59,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
         return [*_of_tabs(paths[0])]
     if len(paths) != 2:
         raise ValueError(f"{len(paths)} files were given: pairs are in one, or in two.")
-    sides = [read_lines(path) for path in paths]
+    sides = [[*lines_of(path)] for path in paths]
     fewer, more = sorted(zip(map(len, sides), paths, strict=True))
     if fewer[0] < more[0]:
         raise ValueError(
@@ -74,7 +75,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
 
 
 def _of_tabs(path: Path) -> Iterator[Pair]:
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(lines_of(path), 1):
         texts = line.split("\t")
         if len(texts) != 2:
             raise ValueError(

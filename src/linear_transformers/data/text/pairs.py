@@ -80,6 +80,7 @@ class PairSource(DataSource):
     """
 
     noun: ClassVar[str] = "pairs"
+    natural: ClassVar[bool] = True  # of natural languages, of which a text has many translations
 
     @ranged
     def __init__(

@@ -57,6 +57,8 @@ class Transductions(PairSource):
         ValueError: The function is unknown; or see `PairSource`.
     """
 
+    natural = False
+
     @ranged
     def __init__(
         self,

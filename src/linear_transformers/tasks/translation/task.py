@@ -16,21 +16,18 @@ from linear_transformers.data.text import PairShape, PairSource
 from linear_transformers.mixers import MultiHeadCrossAttention
 from linear_transformers.models import EncoderDecoder, Transformer
 from linear_transformers.ops.bidirectional import valid
-from linear_transformers.pictures.tables import print_table
 from linear_transformers.shapes import PairBatch
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,
     Output,
-    Row,
     Statistics,
     Task,
     total,
 )
-from linear_transformers.tasks.translation.model import Translator, translations
+from linear_transformers.tasks.translation.model import Translator
+from linear_transformers.tasks.translation.report import examples, report
 from linear_transformers.tasks.translation.translating import Translate
-
-NUM_SHOWN = 10
 
 
 class Translation(Task):
@@ -132,45 +129,14 @@ class Translation(Task):
         return (batch.source_lengths + batch.target_lengths).sum()
 
     def report(self, data: PairSource, evaluation: Evaluation, output: Output) -> list[str]:
-        rows = self.examples(data, NUM_SHOWN)
-        output.table("samples/translated", rows)
-        figures = evaluation.figures
-        print_table(
-            "translation",
-            ("exact match", f"{figures['exact_match']:.2%}", "of targets, by greedy decoding"),
-            ("loss", f"{figures['loss']:.4f}", "nats a token"),
-            ("accuracy", f"{figures['accuracy']:.2%}", "of tokens, given the true ones before"),
-        )
-        print_table(
-            "some of them",
-            *((row["source"], "", f"{row['found']}{_verdict(row)}") for row in rows),
-        )
-        decoder = self.model.decoder
-        lengths = (8, self.shape.longest)
-        states = [{"length": n, "bytes": decoder.state_bytes(n, n)} for n in lengths]
-        output.table("state/bytes", states)
-        print_table(
-            "state of one text, source and target alike",
-            *((f"{row['length']} tokens", f"{row['bytes'] / 1000:,.1f} kB", "") for row in states),
-        )
-        return []
+        return report(self.model, data, evaluation, output)
 
     def next_call(self, output: Output) -> tuple[str, ...]:
         return "translate", "text=-"
 
     def show(self, data: PairSource, output: Output, *, n: int, seed: int) -> None:
-        output.table("samples/translated", self.examples(data, n))
-
-    def examples(self, data: PairSource, number: int) -> list[Row]:
-        """Return sources and targets of the test split beside what greedy decoding finds."""
-        pairs = data.pairs("test")[:number]
-        found = translations(
-            self.model, self.shape, [pair.source for pair in pairs], beam=1, length_penalty=0.0
-        )
-        return [
-            {"source": pair.source, "target": pair.target, "found": best.text}
-            for pair, (best, *_) in zip(pairs, found, strict=True)
-        ]
+        rows = examples(self.model, self.shape, data.pairs("val")[:n])
+        output.table("samples/translated", rows)
 
     def _predicted(self, batch: PairBatch) -> tuple[Tensor, Tensor, Bool[Tensor, "b t"]]:
         """Return the scores of each token [b, t, v]; the tokens; and which are no padding."""
@@ -199,7 +165,3 @@ def _nats(
     scores: Float[Tensor, "b t v"], targets: Tensor, *, label_smoothing: float = 0.0
 ) -> Float[Tensor, "b t"]:
     return F.cross_entropy(scores.mT, targets, reduction="none", label_smoothing=label_smoothing)
-
-
-def _verdict(row: Row) -> str:
-    return "" if row["found"] == row["target"] else f"\nreference: {row['target']}"

@@ -1,11 +1,16 @@
-"""Beam search finds what trying everything finds, whatever else is searched beside it."""
+"""Beam search finds what trying everything finds; draws have the probabilities of the model."""
 
+import math
+from collections import Counter
+from functools import partial
 from itertools import product
 
 import pytest
 import torch
 
-from linear_transformers.sampling.beam import beam_search, penalty
+from linear_transformers.distributions import Categorical
+from linear_transformers.sampling import beam_search, draw, uniform_noise
+from linear_transformers.sampling.decoding import penalty
 from tests.models.test_encoder_decoder import build
 
 START, END, LONGEST = 0, 1, 4
@@ -104,3 +109,39 @@ def test_states_are_forked_and_reordered(cross):
 def test_a_width_of_none_is_refused(raises_one_line):
     with raises_one_line("width"):
         search(sources(1), [3], width=0)
+
+
+def drawn(state, lengths, noise, **options):
+    options = {"start": START, "end": END, "sample": Categorical(4).sample} | options
+    return draw(Table(), state, torch.tensor(lengths), noise, **options)
+
+
+def test_draws_have_the_models_probabilities():
+    count = 4000
+    noise = uniform_noise(Categorical(4), seed=0, indices=range(count), length=2)
+    found = drawn(sources(6).expand(count, 1), [2] * count, noise)
+    expected = {tuple(words): math.exp(score) for score, words in everything(6, 2, 0.0)}
+    times = Counter(tuple(each.tokens) for each in found)
+    assert times.keys() <= expected.keys()
+    for words, probability in expected.items():
+        deviation = math.sqrt(count * probability * (1 - probability))
+        assert abs(times[words] - count * probability) < 5 * deviation, words
+    for each in found[:50]:
+        assert each.log_probability == pytest.approx(math.log(expected[tuple(each.tokens)]))
+
+
+def test_a_draw_does_not_depend_on_those_beside_it():
+    names, lengths = [3, 1, 8, 5], [9, 2, 5, 7]
+    noise = uniform_noise(Categorical(4), seed=1, indices=range(4), length=9)
+    together = drawn(sources(*names), lengths, noise)
+    for i, (name, length) in enumerate(zip(names, lengths, strict=True)):
+        assert drawn(sources(name), [length], noise[i : i + 1]) == [together[i]]
+        assert len(together[i].tokens) <= length
+
+
+def test_hardly_any_temperature_is_greedy():
+    sample = partial(Categorical(4).sample, temperature=1e-6)
+    (mine,) = drawn(sources(4), [20], torch.full((1, 20, 1), 0.5), sample=sample)
+    ((best,),) = search(sources(4), [20], width=1)
+    assert mine.tokens == best.tokens
+    assert mine.log_probability == pytest.approx(best.log_probability)

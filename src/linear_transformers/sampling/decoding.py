@@ -1,4 +1,4 @@
-"""Beam search with a recurrent decoder, whose states are forked and reordered."""
+"""Decode with a recurrent decoder: by beam search, which forks its states, or by drawing."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.config.ranges import Count, NotNegative, ranged
+from linear_transformers.sampling.stepper import Sampler
 from linear_transformers.shapes import Lengths, Rows, TokensOne
 
 
@@ -30,7 +31,8 @@ class Hypothesis(NamedTuple):
 
     Attributes:
         tokens: The tokens, without the start and the end.
-        score: The log-probability divided by the penalty of its length.
+        score: What sequences are compared by: of a search, the log-probability divided by the
+            penalty of its length; else the log-probability.
         log_probability: The log-probability of the tokens and the end, in nats.
     """
 
@@ -119,3 +121,46 @@ def may_improve(found: list[Hypothesis], attainable: float, width: int) -> bool:
     if len(found) < width:
         return attainable > -torch.inf
     return attainable > sorted((x.score for x in found), reverse=True)[width - 1]
+
+
+@torch.inference_mode()
+def draw(
+    decoder: Decoder,
+    state: Any,
+    max_lengths: Lengths,
+    noise: Float[Tensor, "b t z"],
+    *,
+    start: int,
+    end: int,
+    sample: Sampler,
+) -> list[Hypothesis]:
+    """Return a sequence for each source, its tokens drawn one after the other.
+
+    Args:
+        decoder: See `beam_search`.
+        state: See `beam_search`.
+        max_lengths: See `beam_search`.
+        noise: The noise of each token, for t >= the longest of `max_lengths`. See `uniform_noise`.
+        start: See `beam_search`.
+        end: See `beam_search`.
+        sample: Draws a token.
+    """
+    tokens = torch.full_like(max_lengths, start)
+    lengths = torch.zeros_like(max_lengths)  # with the end
+    open_ = max_lengths > 0
+    history, steps = [], []
+    while open_.any():
+        scores, state = decoder.step(tokens, state, in_place=True)
+        tokens = sample(scores, noise[:, len(history)])
+        log_probabilities = scores.double().log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
+        steps.append(torch.where(open_, log_probabilities, 0))
+        history.append(tokens)
+        lengths = lengths + open_
+        open_ = open_ & (tokens != end) & (lengths < max_lengths)
+    drawn = torch.stack(history, dim=1).tolist()
+    sums = torch.stack(steps).sum(0).tolist()
+    found = []
+    for row, length, total in zip(drawn, lengths.tolist(), sums, strict=True):
+        words = row[:length]
+        found.append(Hypothesis(words[:-1] if words[-1] == end else words, total, total))
+    return found
