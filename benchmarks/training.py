@@ -11,7 +11,7 @@ embedding and head around layers of their own, torch's RAdam as it is by default
 in one process, its memory as we set it.
 
     linear, softmax                   this project, in float32
-    linear bfloat16, softmax bfloat16 the same with autocast, where the device multiplies it
+    linear bfloat16, softmax bfloat16 the same with autocast, where the device is faster in it
     fast-transformers                 pytorch-fast-transformers' causal-linear encoder, which knows
                                       float32 only; see benchmarks/peers.py
     fla                               flash-linear-attention's kernel in our layers, with autocast,
@@ -43,7 +43,7 @@ from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
-from linear_transformers.ops.precision import multiplies_bfloat16
+from linear_transformers.ops.precision import faster_in_bfloat16
 from linear_transformers.training.memory import keep_freed_memory
 from linear_transformers.training.module import together
 
@@ -119,8 +119,8 @@ def parse() -> argparse.Namespace:
 
 def unavailable(method: str, device: torch.device) -> str | None:
     """Return why a method cannot be measured, or None."""
-    if precision_of(method) == "bfloat16" and not multiplies_bfloat16(device):
-        return "this device does not multiply bfloat16"
+    if precision_of(method) == "bfloat16" and not faster_in_bfloat16(device):
+        return "this device is no faster in bfloat16"
     if method in OURS:
         return None
     return peers.unavailable(method, device, getattr(torch, precision_of(method)))

@@ -34,7 +34,7 @@ CONF = PROJECT / "conf"
 def float32() -> Iterator[None]:
     """Train in float32 wherever the tests run, unless one says otherwise."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trainer, "multiplies_bfloat16", lambda device: False)
+        patch.setattr(trainer, "faster_in_bfloat16", lambda device: False)
         yield
 
 

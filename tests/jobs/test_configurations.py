@@ -13,7 +13,7 @@ from linear_transformers.data.sequences import to_sequences
 from linear_transformers.data.speech.labels import PHONES
 from linear_transformers.jobs import trainer
 from linear_transformers.jobs.options import TrainJob
-from linear_transformers.ops.precision import multiplies_bfloat16
+from linear_transformers.ops import precision
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.loading import build_task
@@ -152,28 +152,34 @@ def test_lightnings_options_work_together(tmp_path):
     assert any(not torch.equal(averaged[name], current[name]) for name in averaged)
 
 
-@pytest.mark.parametrize(("low", "precision"), [(True, "bf16-mixed"), (False, "32-true")])
-def test_the_precision_is_what_the_device_multiplies(tmp_path, monkeypatch, low, precision):
+@pytest.mark.parametrize(("low", "chosen"), [(True, "bf16-mixed"), (False, "32-true")])
+def test_the_precision_is_what_the_device_is_fast_in(tmp_path, monkeypatch, low, chosen):
     """The first lines say it, and the checkpoint has what ran."""
-    monkeypatch.setattr(trainer, "multiplies_bfloat16", lambda device: low)
+    monkeypatch.setattr(trainer, "faster_in_bfloat16", lambda device: low)
     printed = run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a")
-    assert f"precision {precision}\n" in printed
+    assert f"precision {chosen}\n" in printed
     checkpoint = torch.load(tmp_path / "a/checkpoints/last.ckpt", weights_only=True)
-    assert checkpoint["config"]["trainer"]["precision"] == precision
+    assert checkpoint["config"]["trainer"]["precision"] == chosen
 
 
 @pytest.mark.parametrize(
-    ("known", "low"),
+    ("known", "speedup", "low"),
     [
-        ({"avx512_bf16": True}, True),
-        ({"amx_bf16": True}, True),
-        ({"avx2": True}, False),
-        ({}, False),
+        ({"avx512_bf16": True}, 2.4, True),
+        ({"avx512_bf16": True}, 0.5, False),  # seen: instructions at half the rate of float32
+        ({"amx_bf16": True}, 8.0, True),
+        ({"avx2": True}, 2.4, False),
+        ({}, 2.4, False),
     ],
 )
-def test_what_a_processor_multiplies_is_known(monkeypatch, known, low):
+def test_bfloat16_is_for_processors_that_are_faster_in_it(monkeypatch, known, speedup, low):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: known, raising=False)
-    assert multiplies_bfloat16(torch.device("cpu")) is low
+    monkeypatch.setattr(precision, "_cpu_speedup", lambda: speedup)
+    assert precision.faster_in_bfloat16(torch.device("cpu")) is low
+
+
+def test_the_speed_of_bfloat16_is_measured():
+    assert 0 < precision._cpu_speedup() < float("inf")
 
 
 def test_torch_compile_trains(tmp_path):

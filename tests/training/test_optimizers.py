@@ -42,7 +42,7 @@ def train(model: nn.Module, *optimizers: torch.optim.Optimizer, steps: int = 3) 
 @pytest.mark.parametrize("rms", [0.2, 0.7])
 def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(monkeypatch, rms, low):
     """A step of both of torch's gives the same weights, up to the rounding of its bfloat16."""
-    monkeypatch.setattr(optimizers, "multiplies_bfloat16", lambda device: low)
+    monkeypatch.setattr(optimizers, "faster_in_bfloat16", lambda device: low)
     model, ours = small_model(), small_model()
     layers = ("mixer.project_in", "mixer.project_out", "feedforward.0", "feedforward.3")
     matrices = {f"blocks.{i}.{layer}.weight" for i in range(2) for layer in layers}
@@ -69,7 +69,7 @@ def test_matrices_of_blocks_are_muons_and_all_else_is_adamws(monkeypatch, rms, l
 @pytest.mark.parametrize("rms", [0.2, 0.7])
 def test_a_step_is_that_of_the_definition(monkeypatch, rms):
     """Where products are in float32, against float64: Nesterov's momentum, made orthogonal."""
-    monkeypatch.setattr(optimizers, "multiplies_bfloat16", lambda device: False)
+    monkeypatch.setattr(optimizers, "faster_in_bfloat16", lambda device: False)
     model = small_model()
     optimizer = Muon(model.named_parameters(), lr=RATE, weight_decay=0.1, rms=rms)
     group = optimizer.param_groups[0]

@@ -20,7 +20,7 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
 from linear_transformers.config.choices import Choice
 from linear_transformers.jobs.options import TrainJob
-from linear_transformers.ops.precision import multiplies_bfloat16
+from linear_transformers.ops.precision import faster_in_bfloat16
 from linear_transformers.runs.folder import Run
 from linear_transformers.tasks.base import Task
 from linear_transformers.tasks.loading import usable
@@ -41,7 +41,7 @@ def with_precision(trainer: Choice[Trainer]) -> Choice[Trainer]:
     if options.get("precision") != AUTO:
         return trainer
     on_gpu = options.get("accelerator", AUTO) in (AUTO, "gpu", "cuda") and torch.cuda.is_available()
-    low = multiplies_bfloat16(torch.device("cuda" if on_gpu else "cpu"))
+    low = faster_in_bfloat16(torch.device("cuda" if on_gpu else "cpu"))
     return trainer.with_options(precision="bf16-mixed" if low else "32-true")
 
 

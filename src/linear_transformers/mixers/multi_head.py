@@ -221,8 +221,8 @@ class MultiHead(Mixer[MixerState]):
             return projected, None
         if self.low_rank_gate:
             return projected, self.project_gate(x)
-        mixed = sum(self.widths)
-        return projected[..., :mixed], projected[..., mixed:]
+        mixed = sum(self.widths)  # split, whose gradient is one copy: that of slices is several
+        return projected.split((mixed, projected.shape[-1] - mixed), -1)
 
     def _rotation(self, x: Tensor, start: int | Int[Tensor, "1"], count: int) -> Rotation | None:
         """Return the rotation of some positions, where there are rotary ones."""

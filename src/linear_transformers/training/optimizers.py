@@ -12,7 +12,7 @@ from torch.nn import Parameter
 from torch.optim import Optimizer
 
 from linear_transformers.config.ranges import Count, Fraction, NotNegative, Positive, Share, ranged
-from linear_transformers.ops.precision import multiplies_bfloat16
+from linear_transformers.ops.precision import faster_in_bfloat16
 
 ADAMW_RMS = 0.2  # of AdamW's updates, in learning rates
 SMALLEST_NORM = 1e-7
@@ -44,7 +44,7 @@ def orthogonalized(
 class BatchedMuon(torch.optim.Muon):
     """torch's Muon, with all matrices of a shape in one call an operation.
 
-    Products are in bfloat16, as published, where the device multiplies it; in float32 elsewhere.
+    Products are in bfloat16, as published, where the device is faster in it; in float32 elsewhere.
     """
 
     @torch.no_grad()
@@ -57,7 +57,7 @@ class BatchedMuon(torch.optim.Muon):
                     alike[parameter.shape, parameter.device].append((parameter, update))
             for (shape, device), pairs in alike.items():
                 updates = torch.stack([update for _, update in pairs])
-                if multiplies_bfloat16(device):
+                if faster_in_bfloat16(device):
                     updates = updates.bfloat16()
                 updates = orthogonalized(updates, group["ns_coefficients"], group["ns_steps"])
                 rate = group["lr"] * ADAMW_RMS * max(shape) ** 0.5
