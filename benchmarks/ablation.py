@@ -11,7 +11,8 @@ others (those of paths aside); a run that was stopped is continued. The file is 
 A variant's figure is that of its best validation, on the test set, as a mean over seeds with their
 standard deviation. Its difference from a reference is paired, seed by seed, and has two standard
 errors: that of the seeds, of the mean of the differences; and that of the test set, by a jackknife
-over small batches, of the difference that all seeds have in the mean. Negative is better.
+over small batches, of the difference that all seeds have in the mean. Negative is better; level is
+what lies within two standard errors, both together.
 """
 
 import argparse
@@ -22,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from math import hypot
 from operator import sub
 from pathlib import Path
 from queue import SimpleQueue
@@ -304,10 +306,14 @@ def difference(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> str:
     left_out = [fmean(each) for each in parts]  # the mean over seeds, without a part
     n, mean = len(left_out), fmean(left_out)
     of_test_set = ((n - 1) / n * sum((x - mean) ** 2 for x in left_out)) ** 0.5
-    text = f"{fmean(differences):+.3f}"
-    if len(pairs) > 1:
-        text += f" ± {stdev(differences) / len(pairs) ** 0.5:.3f} seeds"
-    return f"{text} ± {of_test_set:.3f} test set"
+    difference = fmean(differences)
+    text = f"{difference:+.3f}"
+    if len(pairs) == 1:
+        return f"{text} ± {of_test_set:.3f} test set"
+    of_seeds = stdev(differences) / len(pairs) ** 0.5
+    level = abs(difference) <= 2 * hypot(of_seeds, of_test_set)
+    verdict = "level" if level else "ahead" if difference < 0 else "behind"
+    return f"{text} ± {of_seeds:.3f} seeds ± {of_test_set:.3f} test set: {verdict}"
 
 
 def jackknifed(folder: Path, batch: dict[str, Any]) -> tuple[float, list[float]]:

@@ -58,6 +58,9 @@ def test_differences_are_those_of_the_runs_images(run, tmp_path):
     assert float(seeds.split()[0]) == pytest.approx(stdev(means) / 2**0.5, abs=6e-4)
     expected = (of_batches.std() / len(of_batches) ** 0.5).item()
     assert float(test_set.split()[0]) == pytest.approx(expected, abs=6e-4)
+    bound = 2 * (stdev(means) ** 2 / 2 + expected**2) ** 0.5
+    verdict = "level" if abs(fmean(means)) <= bound else "behind" if fmean(means) > 0 else "ahead"
+    assert row["against softmax"].endswith(f": {verdict}")
 
 
 def test_what_is_recorded_is_not_run_again(run, tmp_path, monkeypatch):

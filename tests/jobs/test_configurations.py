@@ -111,7 +111,7 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
     "argument",
     [
         *(f"optimizer={name}" for name in ("radam", "adam", "adamw", "muon")),
-        *(f"scheduler={name}" for name in ("constant", "warmup_cosine", "step_down", "on_plateau")),
+        *(f"scheduler={name}" for name in named("scheduler")),
         *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
         *(f"model.positions={name}" for name in ("concatenated", "added", "learned", "none")),
         *(f"model={name}" for name in TRANSFORMERS),

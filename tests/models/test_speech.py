@@ -6,30 +6,43 @@ import pytest
 import torch
 
 from linear_transformers.attention import (
-    DeltaAttention,
-    GatedLinearAttention,
     LinearAttention,
     LshAttention,
     ReformerAttention,
-    RetentionAttention,
     SoftmaxAttention,
 )
 from linear_transformers.feature_maps import Elu
-from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers import (
+    DeltaNet,
+    GatedLinearAttention,
+    MultiHeadAttention,
+    MultiScaleRetention,
+)
 from linear_transformers.models import BiLstm, SpeechEncoder, Transformer
 from linear_transformers.testing import tensors
 
-ENCODERS = {
-    "linear": partial(LinearAttention, feature_map=Elu),
+LINEAR = partial(LinearAttention, feature_map=Elu)
+ATTENTIONS = {
+    "linear": LINEAR,
     "softmax": SoftmaxAttention,
     "lsh4": partial(LshAttention, num_rounds=4, num_buckets=4, window=4),
     "reformer4": partial(ReformerAttention, num_rounds=4, num_buckets=4, chunk=4),
 }
+ENCODERS = {
+    **{name: partial(MultiHeadAttention, attention=each) for name, each in ATTENTIONS.items()},
+    "linear_conv": partial(
+        MultiHeadAttention,
+        attention=LINEAR,
+        short_convolution=4,
+        output_norm=True,
+        output_gate="silu",
+    ),
+}
 CAUSAL = {
-    **{name: ENCODERS[name] for name in ("linear", "softmax", "lsh4")},
-    "delta": DeltaAttention,
+    **{name: ENCODERS[name] for name in ("linear", "softmax", "lsh4", "linear_conv")},
+    "delta": DeltaNet,
     "gated": GatedLinearAttention,
-    "retention": RetentionAttention,
+    "retention": MultiScaleRetention,
 }
 MELS, LABELS = 5, 3
 SUBSAMPLINGS = [(1, 3), (2, 7), (4, 3), (4, 11)]  # and the convolutions' width
@@ -40,7 +53,7 @@ def build(name: str, *, causal: bool = False, positions: str = "added", **option
     if name == "bilstm":
         stack: Transformer | BiLstm = BiLstm(num_layers=2, hidden_dim=8)
     else:
-        mixer = partial(MultiHeadAttention, attention=(CAUSAL if causal else ENCODERS)[name])
+        mixer = (CAUSAL if causal else ENCODERS)[name]
         stack = Transformer(
             mixer, num_layers=2, num_heads=2, model_dim=16, positions=positions, causal=causal
         )
@@ -160,9 +173,8 @@ def test_what_cannot_be_is_refused(name, causal, options, words, raises_one_line
 
 
 def test_attention_that_cannot_see_everything_says_so(raises_one_line):
-    with raises_one_line("DeltaAttention", "model.causal=true"):
-        mixer = partial(MultiHeadAttention, attention=DeltaAttention)
-        Transformer(mixer, num_layers=1, num_heads=2, model_dim=16, causal=False)
+    with raises_one_line("DeltaNet", "model.causal=true"):
+        Transformer(DeltaNet, num_layers=1, num_heads=2, model_dim=16, causal=False)
 
 
 @pytest.mark.parametrize("name", ["linear", "bilstm"])

@@ -58,6 +58,17 @@ def rates_at(total: int, step: int) -> float:
     return made.lr_lambdas[0](step)
 
 
+def test_inverse_sqrt_is_the_schedule_of_2017():
+    """Equation 3 of Vaswani et al., whose first step is number 1."""
+    width, warmup = 512, 40
+    peak = (width * warmup) ** -0.5
+    found = rates(schedules.inverse_sqrt, lr=peak, warmup=warmup)
+    steps = range(1, TOTAL + 1)
+    expected = [width**-0.5 * min(step**-0.5, step * warmup**-1.5) for step in steps]
+    assert found == pytest.approx(expected)
+    assert max(found) == found[warmup - 1] == pytest.approx(peak)
+
+
 def test_step_down_is_the_copy_tasks_schedule():
     found = rates(schedules.step_down, lr=1e-3, at=30, factor=0.1)
     assert found[29] == pytest.approx(1e-3)

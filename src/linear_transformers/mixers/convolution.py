@@ -50,7 +50,10 @@ class ShortConvolution(nn.Module):
     def centred(
         self, x: Float[Tensor, "b t channels"], lengths: Lengths | None = None
     ) -> Float[Tensor, "b t channels"]:
-        """Return outputs that see as many inputs after them as before. Padding is ignored."""
+        """Return outputs that see inputs to both sides, of an even width one more before them.
+
+        Padding is ignored.
+        """
         if lengths is not None:
             x = x.where(valid(lengths, x.shape[1]).unsqueeze(-1), 0)
         return convolved(x, self.weight, ahead=(self.width - 1) // 2)

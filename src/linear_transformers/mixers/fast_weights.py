@@ -143,7 +143,8 @@ class MultiScaleRetention(FastWeights):
 
         S_i = a S_(i-1) + k_i v_i^T    with a = 1 - 2^(-5 - h) for head h = 0, 1, ...
 
-    Sun et al. (2023), eqs. 5 to 8; queries and keys are rotated, which is their xPos.
+    Sun et al. (2023), eqs. 5 to 8; queries and keys are rotated, which is their xPos. Their group
+    norm of each head is an RMS norm, as in their code.
 
     Args:
         model_dim: See `FastWeights`.
@@ -188,7 +189,8 @@ class GatedLinearAttention(FastWeights):
 
         S_i = diag(a_i) S_(i-1) + k_i v_i^T    with a_i = sigmoid(x_i W_1 W_2 + b)^(1/16)
 
-    Yang et al. (2024), section 4.3, with a norm and a gate of the heads' outputs.
+    Yang et al. (2024), section 4.3, with a norm and a gate of the heads' outputs. No decay is below
+    e^-5, so that chunks stay within float32.
 
     Args:
         model_dim: See `FastWeights`.
@@ -324,7 +326,7 @@ class KimiDeltaAttention(DeltaNet):
     """The delta rule with a decay of each feature: gated DeltaNet and GLA in one.
 
     Kimi Team (2025, "Kimi Linear"), eq. 1 and section 3. The projections of decays and of the gate
-    have the rank of a head's width.
+    have the rank of a head's width. No decay is below e^-5, so that chunks stay within float32.
 
     Args:
         model_dim: See `FastWeights`.

@@ -53,6 +53,22 @@ def warmup_cosine(
 
 
 @ranged
+def inverse_sqrt(
+    optimizer: Optimizer, total_steps: int | float, *, warmup: Count = 4000
+) -> Schedule:
+    """Rise linearly over `warmup` steps, then fall as the inverse square root of the step.
+
+    The rate is that of step `warmup`, the highest. Vaswani et al. (2017), eq. 3, have
+    model_dim^-0.5 warmup^-0.5 there.
+    """
+
+    def factor(step: int) -> float:
+        return min((step + 1) / warmup, (warmup / (step + 1)) ** 0.5)
+
+    return {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
+
+
+@ranged
 def step_down(
     optimizer: Optimizer, total_steps: int | float, *, at: Count = 3000, factor: Share = 0.1
 ) -> Schedule:
