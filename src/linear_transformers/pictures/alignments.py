@@ -4,10 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from linear_transformers.ctc import Span
 from linear_transformers.data.speech import SpeechShape
+from linear_transformers.pictures.fonts import font_of
 from linear_transformers.pictures.grids import INK, PAPER, save_image
 
 FRAME_WIDTH, BAND_HEIGHT = 5, 4  # pixels of one feature
@@ -36,7 +37,7 @@ def draw_alignment(
     height, width, _ = bands.shape
     canvas = Image.new("RGB", (MARGIN + width, height + ROW * len(rows)), PAPER)
     canvas.paste(Image.fromarray(bands), (MARGIN, 0))
-    draw, font = ImageDraw.Draw(canvas), ImageFont.load_default(size=13)
+    draw, font = ImageDraw.Draw(canvas), font_of(13)
     pixels = frames_per_output * FRAME_WIDTH
     for i, (name, spans) in enumerate(rows):
         top = height + i * ROW

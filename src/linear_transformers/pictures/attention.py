@@ -4,14 +4,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
+from linear_transformers.pictures.fonts import Font, font_of
 from linear_transformers.pictures.grids import INK, PAPER, save_image
 
 CELL, GAP, LETTER = 12, 14, 8  # pixels: a cell's side, between panels, a letter's width at most
-FONT_SIZE = 11
-
-Font = ImageFont.ImageFont | ImageFont.FreeTypeFont
+FONT_SIZE, LINE, NUMBER = (
+    11,
+    18,
+    60,
+)  # pixels: letters, the line under panels, the words beside them
 
 
 def draw_weights(
@@ -31,8 +34,9 @@ def draw_weights(
     layers, heads, rows, columns = weights.shape
     left, top = (LETTER * max(map(len, names)) + GAP for names in (written, source))
     width, height = columns * CELL, rows * CELL
-    canvas = Image.new("RGB", (left + heads * (width + GAP), top + layers * (height + GAP)), PAPER)
-    font = ImageFont.load_default(size=FONT_SIZE)
+    size = (left + heads * (width + GAP) + NUMBER, top + layers * (height + GAP) + LINE)
+    canvas = Image.new("RGB", size, PAPER)
+    font = font_of(FONT_SIZE)
     for head in range(heads):
         x = left + head * (width + GAP)
         canvas.paste(_upright(source, top - GAP // 2, font), (x, 0))
@@ -44,9 +48,14 @@ def draw_weights(
             ImageDraw.Draw(canvas).rectangle((x - 1, y - 1, x + width, y + height), outline=INK)
     draw = ImageDraw.Draw(canvas)
     for layer in range(layers):
+        y = top + layer * (height + GAP)
+        draw.text((size[0] - NUMBER, y + height // 2), f"layer {layer + 1}", INK, font, anchor="lm")
         for row, name in enumerate(written):
-            y = top + layer * (height + GAP) + row * CELL + CELL // 2
-            draw.text((left - GAP // 2, y), name, INK, font, anchor="rm")
+            middle = y + row * CELL + CELL // 2
+            draw.text((left - GAP // 2, middle), name, INK, font, anchor="rm")
+    for head in range(heads):
+        x = left + head * (width + GAP) + width // 2
+        draw.text((x, size[1] - LINE), f"head {head + 1}", INK, font, anchor="mt")
     save_image(np.asarray(canvas), path)
 
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw, ImageFont
+from PIL import Image, ImageDraw
 
 from linear_transformers.data import Images, ImageShape
 from linear_transformers.data.masks import Mask
 from linear_transformers.files import replacing
+from linear_transformers.pictures.fonts import font_of
 
 TILE = 84  # the side of a grid's tiles, in pixels, about
 GAP = 6
@@ -106,7 +107,7 @@ def _grid(
         PAPER,
     )
     draw = ImageDraw.Draw(grid)
-    font = ImageFont.load_default(size=15)
+    font = font_of(15)
     for r, (label, row) in enumerate(tiles):
         y = GAP + r * (tile[1] + GAP)
         draw.text((GAP, y + tile[1] // 2), label, fill=INK, anchor="lm", font=font)

@@ -13,7 +13,7 @@ class Score(NamedTuple):
 
 
 def judged(found: Sequence[str], references: Sequence[str]) -> list[Score]:
-    """Return BLEU (Papineni et al., 2002) and chrF (Popovic, 2015) of a text.
+    """Return BLEU (Papineni et al., 2002), as it is and of lower case, and chrF (Popovic, 2015).
 
     Args:
         found: The translations, as one would write them: not in tokens.
@@ -23,8 +23,9 @@ def judged(found: Sequence[str], references: Sequence[str]) -> list[Score]:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
+    metrics = {"BLEU": BLEU(), "BLEU_lower_case": BLEU(lowercase=True), "chrF": CHRF()}
     scores = []
-    for metric in (BLEU(), CHRF()):
-        score = metric.corpus_score([*found], [[*references]])
-        scores.append(Score(score.name, score.score, str(metric.get_signature())))
+    for name, metric in metrics.items():
+        value = metric.corpus_score([*found], [[*references]]).score
+        scores.append(Score(name, value, str(metric.get_signature())))
     return scores
