@@ -189,26 +189,36 @@ def machine() -> dict[str, Any]:
         `processor`, `cores` (those that this process may use), `instructions`, `memory_gb` and
         `gpu` (None unless torch is imported and finds one).
     """
-    try:
-        cpuinfo = Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        cpuinfo = ""
-    lines = [line.partition(":") for line in cpuinfo.splitlines()]
-    facts = {name.strip(): value.strip() for name, _, value in lines}
+    facts = _cpuinfo()
     flags = facts.get("flags") or facts.get("Features") or ""
     return {
-        "processor": facts.get("model name") or platform.processor() or platform.machine() or None,
+        "processor": processor() or None,
         "cores": cores(),
-        "instructions": sorted(filter(INSTRUCTIONS.fullmatch, flags.split())) if cpuinfo else None,
+        "instructions": sorted(filter(INSTRUCTIONS.fullmatch, flags.split())) if facts else None,
         "memory_gb": _memory(),
         "gpu": _gpu(),
     }
+
+
+def processor() -> str:
+    """Return the name of the processor, as far as the system tells."""
+    return _cpuinfo().get("model name") or platform.processor() or platform.machine()
 
 
 def cores() -> int:
     """Return the number of cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not every system has it
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _cpuinfo() -> dict[str, str]:
+    """Return what Linux says of the processor; nothing elsewhere."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    facts = (line.partition(":") for line in lines)
+    return {name.strip(): value.strip() for name, _, value in facts}
 
 
 def _memory() -> float | None:
