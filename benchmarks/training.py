@@ -17,8 +17,9 @@ in one process, its memory as we set it.
     fla                               flash-linear-attention's kernel in our layers, with autocast,
                                       on a GPU
 
-The share of the peak is of a large matrix product in the same precision, the fastest of those
-before each round; the operations are those of matrix products, forward and backward.
+`times_softmax` is beside softmax in the same precision. The share of the peak is of a large matrix
+product in that precision, the fastest of those before each round; the operations are those of
+matrix products, forward and backward.
 """
 
 import argparse
@@ -163,11 +164,13 @@ def measured(
             "ms_per_step": round(1000 * time, 1),
             "tokens_per_second": round(shape.batch * shape.length / time),
         }
-        for peer in (peers.FAST_TRANSFORMERS, peers.FLA, SOFTMAX):
+        softmax = SOFTMAX if precision_of(method) == "float32" else SOFTMAX + BFLOAT16
+        references = {name: name for name in (peers.FAST_TRANSFORMERS, peers.FLA)}
+        for name, peer in (references | {SOFTMAX: softmax}).items():
             if peer in seconds:
                 pairs = zip(seconds[peer], seconds[method], strict=True)
                 ratio = median(theirs / ours for theirs, ours in pairs)
-                row[f"times_{peer.replace('-', '_')}"] = round(ratio, 2)
+                row[f"times_{name.replace('-', '_')}"] = round(ratio, 2)
         row["share_of_peak"] = round(flops(step) / time / peaks[precision_of(method)], 3)
         rows.append(row)
     table = Table(

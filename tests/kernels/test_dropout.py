@@ -116,6 +116,21 @@ def test_a_nan_is_not_dropped_by_relu_nor_by_rounding():
         assert out.isnan().any()
 
 
+@pytest.mark.parametrize("kernel", ["cpp", "triton", "torch"])
+def test_the_gradient_of_relu_at_nan_is_that_of_torch(monkeypatch, kernel):
+    """It is passed on."""
+    if kernel == "triton":
+        triton = pytest.importorskip("linear_transformers.kernels.triton_dropout")
+        monkeypatch.setattr(operator.cpp_dropout, "cpp_dropout", triton.triton_dropout)
+        monkeypatch.setattr(operator.cpp_dropout, "unavailable", lambda x, out: None)
+    elif kernel == "torch":
+        monkeypatch.setattr(cpp_dropout, "compiled", lambda source: "there is no compiler")
+    x = torch.tensor([-1.0, 0.0, float("nan"), 2.0]).expand(2, 4, 4).clone().requires_grad_()
+    dropout(x, DRAW, rate=0.0, place=0, relu=True).sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.tensor([0.0, 0.0, 1.0, 1.0]).expand_as(x))
+
+
 def test_the_gradient_is_that_of_differences():
     x, residual = numbers(2, 3, 10), numbers(2, 3, 10)
     for options in ({"residual": residual}, {"relu": True}):

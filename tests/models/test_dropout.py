@@ -1,14 +1,15 @@
 """Where a stack drops what, and what its masks are drawn from."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
 import torch
 
-from linear_transformers.attention import LinearAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
-from linear_transformers.mixers import MultiHeadAttention
-from linear_transformers.models import Transformer
+from linear_transformers.mixers import MultiHeadAttention, MultiHeadCrossAttention
+from linear_transformers.models import BiLstm, Transformer
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import dropout
 
@@ -16,50 +17,91 @@ DRAW = torch.tensor([3, 5, 2])
 RATE = 0.3
 
 
-def build(norm: str, activation: str = "relu", **options) -> Transformer:
+def build(norm: str, **options) -> Transformer:
     torch.manual_seed(0)
     return Transformer(
         partial(MultiHeadAttention, attention=partial(LinearAttention, feature_map=Elu)), 16,
-        num_layers=2, num_heads=2, model_dim=16,
-        dropout=RATE, norm=norm, activation=activation, **options,
+        num_layers=2, num_heads=2, model_dim=16, dropout=RATE, norm=norm, **options,
     ).double().train()  # fmt: skip
 
 
-def written_out(stack: Transformer, x: torch.Tensor, draw: torch.Tensor) -> torch.Tensor:
+def written_out(
+    stack: Transformer, x: torch.Tensor, draw: torch.Tensor, memories: Sequence | None = None
+) -> torch.Tensor:
     """The stack in training as the papers have it, a dropout at a time, numbered as they come."""
     numbers = iter(range(1000))
+    memories = [None] * len(stack.blocks) if memories is None else memories
 
     def dropped(x: torch.Tensor, place: int) -> torch.Tensor:
         return dropout(x, draw, rate=RATE, place=place)
 
     x = dropped(stack.positions(x), next(numbers))
-    for block in stack.blocks:
+    for block, memory in zip(stack.blocks, memories, strict=True):
         hidden, after_attention, after_feedforward = (next(numbers) for _ in range(3))
-        widen, activation, _, narrow = block.feedforward
+        after_cross = None if memory is None else next(numbers)
 
         def attend(x, block=block, place=after_attention):
-            return dropped(block.mixer(x), place)
+            mix = block.mixer if stack.causal else block.mixer.bidirectional
+            return dropped(mix(x), place)
 
-        def feed(x, parts=(widen, activation, narrow), places=(hidden, after_feedforward)):
-            widen, activation, narrow = parts
-            return dropped(narrow(dropped(activation(widen(x)), places[0])), places[1])
+        def read(x, block=block, memory=memory, place=after_cross):
+            return dropped(block.cross(x, memory), place)
 
-        if block.pre_norm:
-            x = x + attend(block.mixer_norm(x))
-            x = x + feed(block.feedforward_norm(x))
-        else:
-            x = block.mixer_norm(x + attend(x))
-            x = block.feedforward_norm(x + feed(x))
+        def feed(x, block=block, places=(hidden, after_feedforward)):
+            widen, activation, _, narrow = block.feedforward
+            if block.activation == "swiglu":
+                wide, gate = widen(x).chunk(2, dim=-1)
+                wide = wide * activation(gate)
+            else:
+                wide = activation(widen(x))
+            return dropped(narrow(dropped(wide, places[0])), places[1])
+
+        sublayers = [(block.mixer_norm, attend), (block.feedforward_norm, feed)]
+        if memory is not None:
+            sublayers.insert(1, (block.cross_norm, read))
+        for normed, sublayer in sublayers:
+            x = x + sublayer(normed(x)) if block.pre_norm else normed(x + sublayer(x))
     return stack.norm(x)
 
 
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"activation": "gelu"},
+        {"activation": "swiglu"},
+        {"causal": False},
+        {"activation_checkpointing": True},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_every_place_drops_what_it_should(norm, activation):
-    stack = build(norm, activation)
+def test_every_place_drops_what_it_should(norm, options):
+    stack = build(norm, **options)
     x = torch.randn(3, 13, stack.input_dim, dtype=torch.float64)
     stack.draws.set(*DRAW.tolist())
     torch.testing.assert_close(stack(x), written_out(stack, x, DRAW))
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_every_place_of_a_decoder_drops_what_it_should(norm):
+    cross = partial(MultiHeadCrossAttention, attention=SoftmaxAttention)
+    stack = build(norm, cross=cross)
+    x = torch.randn(3, 13, stack.input_dim, dtype=torch.float64)
+    memories = stack.summarize(torch.randn(3, 7, stack.model_dim, dtype=torch.float64))
+    stack.draws.set(*DRAW.tolist())
+    expected = written_out(stack, x, DRAW, memories)
+    torch.testing.assert_close(stack(x, memories=memories), expected)
+
+
+def test_lstms_drop_between_their_layers():
+    """By torch's own generator, which a run seeds before each batch."""
+    torch.manual_seed(0)
+    model = BiLstm(num_layers=2, hidden_dim=4, dropout=RATE)
+    x = torch.randn(2, 5, 4)
+    assert not torch.equal(model(x), model(x))
+    model.eval()
+    assert torch.equal(model(x), model(x))
 
 
 def test_no_two_modules_have_the_same_place():

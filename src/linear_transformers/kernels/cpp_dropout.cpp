@@ -13,9 +13,9 @@
 
 // `cpp_dropout.py` has the same fields.
 struct Call {
-  const void *x, *other;  // [batch, length, width]
-  // other + dropout(x), where other may be null. With `relu`, dropout(max(x, 0)); or, where other
-  // is that, its gradient by x, of which x is the gradient.
+  const void *x, *residual, *activated;  // [batch, length, width]; all but x may be null
+  // residual + dropout(x); with `relu`, dropout(max(x, 0)). Where `activated` is a result of the
+  // latter and x the gradient by it, the gradient by what it was computed from.
   void* out;
   int64_t batch, length, width;
   uint32_t seed, step, first, place;  // see `ops/dropout.py`
@@ -114,7 +114,7 @@ class Numbers {
 
   // Draw those of `together_` rows from `row` on, of which the last may not exist.
   void fill(int64_t row) {
-    Counters counters;
+    Counters counters{};
     const int64_t wide = std::min<int64_t>(kLanes, blocks_);
     for (int64_t r = 0; r < together_; ++r) {
       const uint32_t position = (row + r) % call_.length;
@@ -127,7 +127,7 @@ class Numbers {
     }
     uint16_t drawn[kParts][2 * kLanes];  // half of it is room for what is copied in vain
     for (int64_t done = 0; done < blocks_; done += kLanes) {
-      // The last blocks again, rather than blocks that are none.
+      // Where fewer are left than lanes, the last blocks are drawn once more.
       const int64_t first = std::min(done, std::max<int64_t>(0, blocks_ - kLanes));
       if (first)
         for (int lane = 0; lane < kLanes; ++lane) counters.block[lane] = first + lane;
@@ -173,8 +173,8 @@ void rows(const Call& call, int64_t begin, int64_t end) {
     const In* x = static_cast<const In*>(call.x) + row * width;
     Out* out = static_cast<Out*>(call.out) + row * width;
     if constexpr (add) {
-      const Out* other = static_cast<const Out*>(call.other) + row * width;
-      map(out, width, drop_and_add, x, numbers.of(row), other);
+      const Out* residual = static_cast<const Out*>(call.residual) + row * width;
+      map(out, width, drop_and_add, x, numbers.of(row), residual);
     } else {
       map(out, width, drop, x, numbers.of(row));
     }
@@ -189,26 +189,26 @@ void dropout(const Call& call) {
   });
 }
 
-// What was kept of max(x, 0) is positive: that tells without a mask.
+// What was kept of max(x, 0) is positive, or NaN: that tells without a mask.
 template <typename In, typename Out>
 void relu_backward(const Call& call) {
   const int64_t size = call.batch * call.length * call.width;
   const In* gradient = static_cast<const In*>(call.x);
-  const Out* result = static_cast<const Out*>(call.other);
+  const Out* activated = static_cast<const Out*>(call.activated);
   Out* out = static_cast<Out*>(call.out);
-  const auto chained = [&](auto d, auto y) { return scaled(d, y > decltype(y){}, call); };
+  const auto chained = [&](auto d, auto y) { return scaled(d, ~(y <= decltype(y){}), call); };
   at::parallel_for(0, size, kGrain, [&](int64_t begin, int64_t end) {
-    map(out + begin, end - begin, chained, gradient + begin, result + begin);
+    map(out + begin, end - begin, chained, gradient + begin, activated + begin);
   });
 }
 
 template <typename In, typename Out>
 void run(const Call& call) {
-  if (call.relu && call.other) {
+  if (call.activated) {
     relu_backward<In, Out>(call);
   } else if (call.relu) {
     dropout<true, false, In, Out>(call);
-  } else if (call.other) {
+  } else if (call.residual) {
     dropout<false, true, In, Out>(call);
   } else {
     dropout<false, false, In, Out>(call);

@@ -26,7 +26,6 @@ def unavailable(x: Tensor, out: Tensor) -> str | None:
 
 def cpp_dropout(
     x: Tensor,
-    other: Tensor | None,
     out: Tensor,
     draw: tuple[int, ...],
     *,
@@ -34,21 +33,25 @@ def cpp_dropout(
     threshold: int,
     scale: float,
     relu: bool,
+    residual: Tensor | None,
+    activated: Tensor | None,
 ) -> None:
-    """Write `other + dropout(x)` into a tensor; with `relu`, `dropout(relu(x))` or its gradient.
+    """Write dropout of x, or a gradient, into a tensor. All tensors are contiguous.
 
     Args:
-        x: The numbers [b, t, e], contiguous.
-        other: What is added, contiguous and of the type of the result; None is nothing. With
-            `relu`, the result whose gradient by its x is wanted, given its gradient as x.
-        out: The result, contiguous.
+        x: The numbers [b, t, e].
+        out: The result.
         draw: See `ops.dropout.Draw`.
         place: The number of the module.
         threshold: See `ops.dropout.threshold`.
         scale: See `ops.dropout.scale`.
         relu: Whether dropout is of max(x, 0).
+        residual: What is added, in the type of the result; None is nothing.
+        activated: The result of an earlier call with `relu`, in the type of this one's; the
+            gradient by the x of that call is then written, and x is the gradient by its result.
     """
-    pointers = [None if tensor is None else tensor.data_ptr() for tensor in (x, other, out)]
+    tensors = (x, residual, activated, out)
+    pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
     words = [word & WORD for word in (*draw, place)]
     call = _Call(*pointers, *x.shape, *words, threshold, scale, relu)
     getattr(compiled(SOURCE), _name(x, out))(ctypes.byref(call))
@@ -60,7 +63,7 @@ def _name(x: Tensor, out: Tensor) -> str:
 
 class _Call(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("x", "other", "out")),
+        *((name, ctypes.c_void_p) for name in ("x", "residual", "activated", "out")),
         *((name, ctypes.c_int64) for name in ("batch", "length", "width")),
         *((name, ctypes.c_uint32) for name in ("seed", "step", "first", "place", "threshold")),
         ("scale", ctypes.c_double), ("relu", ctypes.c_bool),

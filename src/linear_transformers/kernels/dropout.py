@@ -47,7 +47,7 @@ def _forward(
     x: Tensor, residual: Tensor | None, draw: Tensor, rate: float, place: int, relu: bool
 ) -> Tensor:
     out = _fake_forward(x, residual)
-    _run(x, residual, out, draw, rate, place, relu)
+    _run(x, out, draw, rate, place, relu=relu, residual=residual)
     return out
 
 
@@ -57,16 +57,26 @@ def _fake_forward(x: Tensor, residual: Tensor | None, *others: Any) -> Tensor:
 
 
 def _backward(
-    d_out: Tensor, out: Tensor | None, draw: Tensor, rate: float, place: int, dtype: torch.dtype
+    d_out: Tensor,
+    activated: Tensor | None,
+    draw: Tensor,
+    rate: float,
+    place: int,
+    dtype: torch.dtype,
 ) -> Tensor:
-    """Return the gradient of x. Of a relu, `out` is what tells which numbers were kept."""
-    d_x = _fake_backward(d_out, out, draw, rate, place, dtype)
-    _run(d_out, out, d_x, draw, rate, place, out is not None)
+    """Return the gradient by x; `activated` is the result that it had with `relu`."""
+    d_x = _fake_backward(d_out, activated, draw, rate, place, dtype)
+    _run(d_out, d_x, draw, rate, place, activated=activated)
     return d_x
 
 
 def _fake_backward(
-    d_out: Tensor, out: Tensor | None, draw: Tensor, rate: float, place: int, dtype: torch.dtype
+    d_out: Tensor,
+    activated: Tensor | None,
+    draw: Tensor,
+    rate: float,
+    place: int,
+    dtype: torch.dtype,
 ) -> Tensor:
     return d_out.new_empty(d_out.shape, dtype=dtype)
 
@@ -78,39 +88,43 @@ def _keep(ctx: Any, inputs: Any, output: Tensor) -> None:
 
 
 def _differentiate(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
-    (draw, out), (dtype, other) = ctx.saved_tensors, ctx.dtypes
-    d_x = _backward_op(d_out, out, draw, ctx.rate, ctx.place, dtype)
-    return d_x, None if other is None else d_out.to(other), None, None, None, None
+    (draw, activated), (dtype, of_residual) = ctx.saved_tensors, ctx.dtypes
+    d_x = _backward_op(d_out, activated, draw, ctx.rate, ctx.place, dtype)
+    d_residual = None if of_residual is None else d_out.to(of_residual)
+    return d_x, d_residual, None, None, None, None
 
 
 def _run(
     x: Tensor,
-    other: Tensor | None,
     out: Tensor,
     draw: Tensor,
     rate: float,
     place: int,
-    relu: bool,
+    *,
+    relu: bool = False,
+    residual: Tensor | None = None,
+    activated: Tensor | None = None,
 ) -> None:
-    """Write into `out`, by the fastest that can; see `cpp_dropout`."""
-    x, other = x.contiguous(), None if other is None else other.to(out.dtype).contiguous()
+    """Write into `out`, by the fastest kernel that can; see `cpp_dropout`."""
+    x = x.contiguous()
+    residual, activated = (
+        None if other is None else other.to(out.dtype).contiguous()
+        for other in (residual, activated)
+    )
     if x.device.type == "cuda" and has_triton():
         from linear_transformers.kernels.triton_dropout import triton_dropout as kernel
     elif cpp_dropout.unavailable(x, out) is None:
         kernel = cpp_dropout.cpp_dropout
     else:
-        out.copy_(_defined(x, other, draw, rate, place, relu))
+        if activated is None:
+            x = x.relu() if relu else x
+            out.copy_(defined(x, draw, rate=rate, place=place, residual=residual))
+        else:  # what was kept is positive, or NaN
+            out.copy_(torch.where(activated <= 0, 0, x * scale(rate)))
         return
-    options = {"place": place, "threshold": threshold(rate), "scale": scale(rate), "relu": relu}
-    kernel(x, other, out, tuple(draw.tolist()), **options)
-
-
-def _defined(
-    x: Tensor, other: Tensor | None, draw: Tensor, rate: float, place: int, relu: bool
-) -> Tensor:
-    if relu and other is not None:
-        return torch.where(other > 0, x * scale(rate), 0)
-    return defined(x.relu() if relu else x, draw, rate=rate, place=place, residual=other)
+    numbers = {"place": place, "threshold": threshold(rate), "scale": scale(rate)}
+    others = {"relu": relu, "residual": residual, "activated": activated}
+    kernel(x, out, tuple(draw.tolist()), **numbers, **others)
 
 
 _forward_op = registered("dropout", _forward, _fake_forward)

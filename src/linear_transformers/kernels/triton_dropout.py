@@ -19,7 +19,6 @@ WIDE = {torch.float64: tl.float64}  # else sums are in float32
 
 def triton_dropout(
     x: Tensor,
-    other: Tensor | None,
     out: Tensor,
     draw: tuple[int, ...],
     *,
@@ -27,20 +26,24 @@ def triton_dropout(
     threshold: int,
     scale: float,
     relu: bool,
+    residual: Tensor | None,
+    activated: Tensor | None,
 ) -> None:
     """Do what `cpp_dropout` does."""
+    if x.numel() == 0:
+        return
     batch, length, width = x.shape
+    other = next((given for given in (residual, activated) if given is not None), x)
     blocks = triton.cdiv(width, 8)
     lanes = min(BLOCKS, triton.next_power_of_2(blocks))
     grid = (batch * length, triton.cdiv(blocks, lanes))
     words = [_signed(word) for word in (*draw, place)]
-    if x.numel() == 0:
-        return
     with torch.cuda.device_of(x):
         _dropout[grid](
-            x, x if other is None else other, out, length, width, blocks, *words, threshold,
-            scale, WIDE=WIDE.get(x.dtype, tl.float32), LANES=lanes, RELU=relu,
-            OTHER=other is not None, num_warps=1 if lanes <= 32 else 4,
+            x, other, out, length, width, blocks, *words, threshold, scale,
+            WIDE=WIDE.get(x.dtype, tl.float32), LANES=lanes, RELU=relu,
+            ADD=residual is not None, GRADIENT=activated is not None,
+            num_warps=1 if lanes <= 32 else 4,
         )  # fmt: skip
 
 
@@ -57,7 +60,8 @@ def _signed(word: int) -> int:
 @no_type_check
 def _dropout(
     x, other, out, length, width, blocks, seed, step, first, place, threshold, scale,
-    WIDE: tl.constexpr, LANES: tl.constexpr, RELU: tl.constexpr, OTHER: tl.constexpr,
+    WIDE: tl.constexpr, LANES: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
+    GRADIENT: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     block = tl.program_id(1) * LANES + tl.arange(0, LANES)
@@ -84,13 +88,13 @@ def _dropout(
         at = part * blocks + block
         inside = (block < blocks) & (at < width)
         value = tl.load(x + start + at, mask=inside, other=0.0).to(WIDE)
-        if RELU and OTHER:
-            kept = tl.load(other + start + at, mask=inside, other=0.0) > 0
+        if GRADIENT:  # what was kept is positive, or NaN
+            kept = (tl.load(other + start + at, mask=inside, other=0.0) <= 0) == 0
         else:
             kept = number.to(tl.int32) >= threshold
-        if RELU and not OTHER:
+        if RELU:
             value = tl.where(value < 0, 0.0, value)
         value = tl.where(kept, value * scale, 0.0)
-        if OTHER and not RELU:
+        if ADD:
             value += tl.load(other + start + at, mask=inside, other=0.0).to(WIDE)
         tl.store(out + start + at, value, mask=inside)
