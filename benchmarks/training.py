@@ -165,12 +165,15 @@ def measured(
             "tokens_per_second": round(shape.batch * shape.length / time),
         }
         softmax = SOFTMAX if precision_of(method) == "float32" else SOFTMAX + BFLOAT16
-        references = {name: name for name in (peers.FAST_TRANSFORMERS, peers.FLA)}
-        for name, peer in (references | {SOFTMAX: softmax}).items():
+        beside = {
+            "times_fast_transformers": peers.FAST_TRANSFORMERS,
+            "times_fla": peers.FLA,
+            "times_softmax": softmax,
+        }
+        for heading, peer in beside.items():
             if peer in seconds:
                 pairs = zip(seconds[peer], seconds[method], strict=True)
-                ratio = median(theirs / ours for theirs, ours in pairs)
-                row[f"times_{name.replace('-', '_')}"] = round(ratio, 2)
+                row[heading] = round(median(theirs / ours for theirs, ours in pairs), 2)
         row["share_of_peak"] = round(flops(step) / time / peaks[precision_of(method)], 3)
         rows.append(row)
     table = Table(
