@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from linear_transformers.kernels.compiling import _reason
+
 STEP = """
 import torch
 from linear_transformers import kernels
@@ -102,3 +104,16 @@ def test_a_missing_compiler_is_named(tmp_path):
     code, said = step(tmp_path, PATH=str(tmp_path), CXX="no-such-compiler")
     assert code == 0
     assert "was not compiled, so slower code runs" in said
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "/bin/sh: 1: no-such-compiler: not found",
+        "x.cpp:3:1: error: 'y' was not declared",
+        "/usr/bin/ld: cannot find -lgomp",
+    ],
+)
+def test_of_a_builders_output_the_line_with_the_fault_is_said(fault):
+    output = f"Error building extension\n[1/2] c++ -O3 -c x.cpp\n{fault}\nninja: build stopped."
+    assert _reason(output) == fault

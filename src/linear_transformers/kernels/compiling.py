@@ -98,7 +98,8 @@ def _offer_cuda_runtime(folder: Path) -> None:
 def _reason(text: str) -> str:
     """Return the line of a builder's output that says what is wrong."""
     lines = text.splitlines()
-    found = [line for line in lines if "error: " in line or "cannot find" in line]
+    told = ("error: ", "cannot find", ": not found")
+    found = [line for line in lines if any(words in line for words in told)]
     return (found or lines or ["it could not be compiled"])[0].rstrip(".")
 
 
