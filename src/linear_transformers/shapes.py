@@ -9,6 +9,7 @@
     f  mel bands        u  labels of an utterance
     i  input width of a stack of layers
     r  rows: sequences selected from a batch; one selected twice is forked
+    o  sources selected from a batch
     z  uniform numbers that one sample takes
 
 A source position is that of a key, or of an encoder's output. Parameters are those of a
@@ -42,6 +43,7 @@ SourceTokens = Int[Tensor, "b s"]
 TokensOne = Int[Tensor, "b"]
 Lengths = Int[Tensor, "b"]
 Rows = Int[Tensor, "r"]
+Sources = Int[Tensor, "o"]
 Known = Bool[Tensor, "t"]
 Places = Int[Tensor, "t"]
 PerSequence = Float[Tensor, "b"]

@@ -1,6 +1,7 @@
 """Every choice that the command line offers is composed, built and run."""
 
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ EXPERIMENTS = sorted(
 )
 
 
-def one_step(job: TrainJob, shape: Shape, batch: torch.Tensor | SpeechBatch | None = None) -> float:
+def one_step(job: TrainJob, shape: Shape, batch: Any = None) -> float:
     """A training step with the configured optimizer, without Lightning's machinery."""
     task = build_task(job.task, job.model, shape)
     optimizer = job.optimizer(task.model.named_parameters())
@@ -67,8 +68,12 @@ def rows() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("experiment", "model"), rows())
-def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model):
+def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model, tmp_path):
     where = ["data.path=WSJ"] if experiment.startswith("paper/speech") else []
+    if experiment == "paper/transformer/base":
+        pairs = tmp_path / "pairs.tsv"
+        pairs.write_text("A dog runs.\tEin Hund läuft.\n" * 30)
+        where = [f"data.train={pairs}", f"data.test={pairs}"]
     chosen = [] if model == "default" else [f"model={model}"]
     config = composed(f"experiment={experiment}", *chosen, *where)
     layers = config["model"]
@@ -86,6 +91,13 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
         assert (layers["num_layers"], layers["num_heads"], layers["model_dim"]) == (9, 6, 192)
         assert (layers["causal"], config["optimizer"]["lr"]) == (False, 1e-4)
         assert config["task"]["encoder"]["subsampling"] == 1
+    elif experiment == "paper/transformer/base":
+        numbers = ("num_layers", "num_heads", "model_dim", "dropout", "norm", "positions")
+        assert [layers[name] for name in numbers] == [6, 8, 512, 0.1, "post", "added"]
+        assert config["task"]["label_smoothing"] == 0.1
+        assert config["optimizer"]["lr"] == pytest.approx(512**-0.5 * 4000**-0.5, rel=1e-3)
+        assert (config["optimizer"]["betas"], config["optimizer"]["eps"]) == ([0.9, 0.98], 1e-9)
+        assert config["scheduler"]["warmup"] == 4000
     elif experiment.startswith("paper/"):
         assert layers["num_layers"] == {"paper/mnist": 8, "paper/cifar10": 16}[experiment]
         assert (layers["num_heads"], layers["model_dim"]) == (8, 256)
@@ -98,7 +110,10 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
     if config["data"]["_target_"].endswith("Copies"):
         short += ["data.num_sequences=2", "data.num_held_out=2"]
     job = configured(f"experiment={experiment}", *chosen, *where, *short)
-    if "encoder" in config["task"]:
+    if experiment == "paper/transformer/base":
+        data = job.data()
+        assert np.isfinite(one_step(job, data.shape, next(iter(data.loader("train")))))
+    elif "encoder" in config["task"]:
         assert np.isfinite(one_step(job, SpeechShape(40, 16000, "phones", PHONES), spoken()))
     elif config["data"]["_target_"].endswith("Copies"):
         data = job.data()

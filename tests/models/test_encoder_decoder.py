@@ -265,3 +265,31 @@ def test_weights_are_those_of_the_definition(cross):
         torch.testing.assert_close(found, expected)
         means = torch.einsum("bhts,bshm->bthm", found, v).flatten(2)
         torch.testing.assert_close(layer.project_out(means), y)
+
+
+@pytest.mark.parametrize("cross", CROSSES)
+@pytest.mark.parametrize("decoder", MIXERS)
+def test_rows_that_share_a_source_go_on_as_those_with_one_each(decoder, cross):
+    """Through forks, orders and sources that are left out; and back to a memory of each row."""
+    model = build(decoder=decoder, cross=cross)
+    tokens, source = inputs()
+    state = model.init_state(model.summarize(source, LENGTHS))
+    _, state = model.prefill(tokens[:, :3], state)
+    rows = torch.tensor([0, 0, 1, 1, 2, 2])
+    shared = model.select(state, rows, torch.arange(3))
+    memories = [layer.memory for layer in shared.layers]
+    assert all(a is b.memory for a, b in zip(memories, state.layers, strict=True))  # no copy
+    apart = model.select(state, rows)
+    for order, kept in (
+        (torch.tensor([1, 1, 2, 3, 5, 4]), torch.arange(3)),
+        (torch.tensor([1, 0, 4, 4]), torch.tensor([0, 2])),
+        (torch.tensor([3, 2, 0]), None),
+    ):
+        token = torch.arange(len(rows)) % NUM_TOKENS
+        found, shared = model.step(token, shared)
+        expected, apart = model.step(token, apart)
+        torch.testing.assert_close(found, expected)
+        rows = rows[order]
+        shared, apart = model.select(shared, order, kept), model.select(apart, order)
+    token = torch.tensor([4, 5, 6])
+    torch.testing.assert_close(model.step(token, shared)[0], model.step(token, apart)[0])

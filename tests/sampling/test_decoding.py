@@ -28,7 +28,7 @@ class Table:
         draw = [torch.randn(4, generator=torch.Generator().manual_seed(s)) for s in seeds]
         return 2 * torch.stack(draw), state
 
-    def select(self, state, rows):
+    def select(self, state, rows, sources=None):
         return state[rows]
 
 
@@ -62,7 +62,8 @@ def test_a_wide_beam_finds_what_trying_everything_finds(exponent):
     for mine, source, longest in zip(found, (2, 9), (LONGEST, 2), strict=True):
         expected = everything(source, longest, exponent)
         assert [each.tokens for each in mine] == [words for _, words in expected]
-        assert [each.score for each in mine] == pytest.approx([score for score, _ in expected])
+        scores = [score for score, _ in expected]
+        assert [each.score for each in mine] == pytest.approx(scores, rel=1e-5, abs=1e-6)
 
 
 @pytest.mark.parametrize("width", [1, 2, 3])
@@ -76,16 +77,38 @@ def test_a_search_does_not_depend_on_those_beside_it(width):
     assert all(len(each.tokens) <= n for row, n in zip(apart, lengths, strict=True) for each in row)
 
 
-def test_a_beam_of_one_is_greedy():
-    (found,) = search(sources(4), [20], width=1)
-    decoder, state, token, words = Table(), sources(4), START, []
-    while True:
-        scores, state = decoder.step(torch.tensor([token]), state)
-        token = int(scores.argmax())
-        if token == END or len(words) == 20:
-            break
-        words.append(token)
-    assert found[0].tokens == words
+@pytest.mark.parametrize("exponent", [0.0, 0.6, 3.0])
+def test_a_beam_of_one_is_greedy(exponent):
+    names = range(30)
+    found = search(sources(*names), [20] * 30, width=1, length_penalty=exponent)
+    for name, (best,) in zip(names, found, strict=True):
+        decoder, state, token, words = Table(), sources(name), START, []
+        while True:
+            scores, state = decoder.step(torch.tensor([token]), state)
+            token = int(scores.argmax())
+            if token == END or len(words) == 20:
+                break
+            words.append(token)
+        assert best.tokens == words
+
+
+def test_a_search_is_over_when_as_many_have_ended_as_are_kept():
+    """No step is taken after that, whatever the others' searches need."""
+    steps = Counter()
+
+    class Counting(Table):
+        def step(self, token, state, *, in_place=False):
+            steps.update(state[:, 0].tolist())
+            return super().step(token, state)
+
+    names = [3, 1, 8, 5]
+    options = {"start": START, "end": END, "width": 2}
+    found = beam_search(Counting(), sources(*names), torch.tensor([30] * 4), **options)
+    longest = {
+        name: max(len(each.tokens) for each in row) for name, row in zip(names, found, strict=True)
+    }
+    assert all(steps[name] <= 2 * (longest[name] + 1) for name in names)
+    assert len(set(steps.values())) > 1
 
 
 @pytest.mark.parametrize("cross", ["linear", "softmax"])

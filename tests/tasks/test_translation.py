@@ -17,7 +17,7 @@ from linear_transformers.models import Transformer
 from linear_transformers.tasks import Translation
 from linear_transformers.tasks.base import Evaluation, Output, Watcher
 from linear_transformers.tasks.translation.judging import judged
-from linear_transformers.tasks.translation.model import drawn, searched, translations
+from linear_transformers.tasks.translation.model import Drawing, Search, translations
 from linear_transformers.testing import tensors
 
 ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
@@ -87,7 +87,7 @@ def test_exact_matches_are_those_of_greedy_decoding(task):
         task.loss(batch(*PAIRS[:3]))[0].backward()
         optimizer.step()
     task.model.eval()
-    found = translations(task.model, SHAPE, [source for source, _ in PAIRS], searched(1, 0.0))
+    found = translations(task.model, SHAPE, [source for source, _ in PAIRS], Search(beam=1))
     same = [best.text == target for (best, *_), (_, target) in zip(found, PAIRS, strict=True)]
     assert task.statistics(batch(*PAIRS))["exact"] == sum(same)
     assert any(same)
@@ -95,21 +95,33 @@ def test_exact_matches_are_those_of_greedy_decoding(task):
 
 
 @pytest.mark.parametrize(
-    "decode",
-    [searched(3, 0.6), drawn(n=3, temperature=0.8, top_p=0.9, seed=1)],
+    "decoding",
+    [Search(3), Drawing(3, temperature=0.8, top_p=0.9, seed=1)],
     ids=["searched", "drawn"],
 )
-def test_a_batch_of_texts_becomes_what_each_becomes_alone(task, decode):
+def test_a_batch_of_texts_becomes_what_each_becomes_alone(task, decoding):
     texts = [source for source, _ in PAIRS]
-    together = [*translations(task.model, SHAPE, texts, decode)]
+    together = translations(task.model, SHAPE, texts, decoding, batch=3)
     for number, (text, found) in enumerate(zip(texts, together, strict=True)):
-        (alone,) = translations(task.model, SHAPE, [text], decode, first=number)
+        (alone,) = translations(task.model, SHAPE, [text], decoding, first=number)
         assert [each.text for each in alone] == [each.text for each in found]
         assert [x.score for x in alone] == pytest.approx([x.score for x in found])
 
 
-def test_an_empty_text_and_one_of_unknown_characters_are_read(task):
-    assert len([*translations(task.model, SHAPE, ["", "xyz"], searched(2, 0.6))]) == 2
+def test_an_empty_text_becomes_an_empty_one_and_unknown_characters_are_read(task):
+    for decoding in (Search(2), Drawing(2, temperature=1.0, top_p=1.0, seed=0)):
+        empty, blank, unknown = translations(task.model, SHAPE, ["", "  ", "xyz"], decoding)
+        assert [each.text for each in empty + blank] == [""] * 4
+        assert len(unknown) == 2
+
+
+def test_a_draw_does_not_depend_on_how_many_there_are(task):
+    texts = [source for source, _ in PAIRS]
+    few, many = (
+        translations(task.model, SHAPE, texts, Drawing(n, temperature=1.0, top_p=1.0, seed=1))
+        for n in (1, 3)
+    )
+    assert [row[0].text for row in few] == [row[0].text for row in many]
 
 
 def test_the_reported_state_holds_the_memory_of_the_source(task, tmp_path):

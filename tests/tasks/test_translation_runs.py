@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import signal
 import subprocess
 import sys
 
@@ -116,14 +117,34 @@ def test_standard_input_is_translated_as_it_comes(runs):
         assert process.wait() == 0
 
 
+def test_a_reader_that_has_enough_ends_it_without_a_word(runs):
+    """As `| head -1` does."""
+    with subprocess.Popen(
+        [sys.executable, "translate.py", f"paths.runs={runs}", "ckpt=tiny", "text=-"],
+        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"abc\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"abc\n")
+        process.stdin.close()
+        assert process.wait() == 128 + signal.SIGPIPE
+        assert b"Error" not in process.stderr.read()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["text=none.txt"], "text=none.txt does not exist."),
         (["text=BAD"], "line 2: byte 2 is not UTF-8."),
-        (["text=-", "n=6", "beam=5"], "n=6 translations were asked for of a beam=5. Use beam=6."),
-        (["text=-", "temperature=1", "beam=5"], "is of a search, and temperature=1.0 of drawing."),
-        (["text=-", "top_p=0.5"], "top_p=0.5 is of drawing. Give temperature=1 with it."),
+        (["text=-", "n=6", "beam=5"], "n=6 exceeds beam=5. Use beam=6."),
+        (["text=-", "temperature=1", "beam=5"], "beam=5 applies to beam search only"),
+        (["text=-", "temperature=1", "length_penalty=1"], "length_penalty=1.0 applies to beam"),
+        (["text=-", "top_p=0.5"], "top_p=0.5 applies to sampling only. Give temperature=1"),
         (["text=-", "beam=0"], "beam"),
     ],
 )
@@ -154,3 +175,29 @@ def test_another_vocabulary_is_refused_in_a_short_line(runs):
     message = complaint("train", *arguments)
     assert "was made for data of tokens='characters', vocabulary='abc" in message
     assert len(message) < 800
+
+
+def test_multi30k_is_learnt_in_pieces_of_words_that_are_saved(tmp_path):
+    """With the texts gone, a checkpoint knows its pieces."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, count in (("train", 40), ("val", 5), ("test_2016_flickr", 7)):
+        for language, text in (("en", "Two dogs run."), ("de", "Zwei Hunde laufen.")):
+            lines = "".join(f"{text} {i}\n" for i in range(count))
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(lines.encode()))
+    options = [word for word in TINY if not word.startswith("data")]
+    run(
+        "train", "data=multi30k", f"data.path={folder}", *options, f"paths.runs={tmp_path}",
+        "run_id=m", "model=linear", "model.activation=gelu", "data.batch_tokens=100",
+    )  # fmt: skip
+    for file in folder.iterdir():
+        file.unlink()
+    for name in ("BLEU", "BLEU_lower_case", "chrF"):
+        (figure,) = figures(tmp_path / "m", f"test/{name}")
+        assert 0 <= figure <= 100
+    assert (tmp_path / "m/samples/test/attention.png").is_file()
+    model = lt.load("m", runs=tmp_path)
+    assert model.task.shape.tokenizer.noun == "pieces of words"
+    assert isinstance(model.task.model.encoder.blocks[0].feedforward[1], torch.nn.GELU)
+    (found,) = model.translate(["Two dogs run. 3"])
+    assert len(found) == 5

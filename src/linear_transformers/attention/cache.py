@@ -61,8 +61,7 @@ class KeyValueCache(NamedTuple):
 
     def select(self, rows: sh.Rows) -> "KeyValueCache":
         """Return the cache of some of the sequences, in memory of its own with as much room."""
-        room = (0, 0, 0, self.buffer.capacity - self.length)
-        buffer = Buffer(F.pad(self.keys[rows], room), F.pad(self.values[rows], room))
+        buffer = Buffer(self.buffer.keys[rows], self.buffer.values[rows])
         buffer.taken = self.length
         return KeyValueCache(buffer, self.length)
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -216,6 +217,9 @@ class Program:
                     with _uncollected():
                         import_module(module)
                 return getattr(import_module(module), function)(self.name, config, hidden), ""
+        except BrokenPipeError:  # `| head` has read enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is unwritten
+            sys.exit(128 + signal.SIGPIPE)
         except (ValueError, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
             message = _for_people(error, runs)
             if self.wants_traceback or message is None:

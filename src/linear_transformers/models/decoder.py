@@ -6,14 +6,21 @@ from linear_transformers.mixers import CrossFactory, MixerFactory
 from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
-from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
 
 
 class DecoderState(NamedTuple):
-    """The state of a decoder's block: its mixer's, and the memory of the source."""
+    """The state of a decoder's block: its mixer's, and the memories of the sources.
+
+    Attributes:
+        past: The mixer's state of each row.
+        memory: The memory of each source.
+        readers: The number of rows, one after the other, that read each source.
+    """
 
     past: Any
     memory: Any
+    readers: int = 1
 
 
 class DecoderBlock(Block):
@@ -70,15 +77,26 @@ class DecoderBlock(Block):
         self, x_i: HiddenOne, state: DecoderState, *, in_place: bool = False
     ) -> tuple[HiddenOne, DecoderState]:
         mixed, past = self.mixer.step(self._normed(x_i), state.past, in_place=in_place)
-        x = self._mixed(x_i, mixed).unsqueeze(1)
-        return self._fed(self._crossed(x, state.memory)).squeeze(1), state._replace(past=past)
+        # To the source, its readers' positions are as good as positions of one sequence.
+        x = self._mixed(x_i, mixed).unflatten(0, (-1, state.readers))
+        return self._fed(self._crossed(x, state.memory)).flatten(0, 1), state._replace(past=past)
 
-    def select(self, state: DecoderState, rows: Rows) -> DecoderState:
-        memory = self.cross.select(state.memory, rows)
-        return DecoderState(self.mixer.select(state.past, rows), memory)
+    def select(
+        self, state: DecoderState, rows: Rows, sources: Sources | None = None
+    ) -> DecoderState:
+        """Return the state of some of the rows; see `Transformer.select`."""
+        past, kept = self.mixer.select(state.past, rows), sources
+        if kept is None:
+            kept, readers = rows // state.readers, 1
+        else:
+            readers = len(rows) // len(kept)
+            if len(kept) == len(state.memory[0]):  # all of them: nothing is copied
+                return DecoderState(past, state.memory, readers)
+        return DecoderState(past, self.cross.select(state.memory, kept), readers)
 
     def prefill(self, x: Hidden, state: DecoderState | None = None) -> tuple[Hidden, DecoderState]:
         assert state is not None, "the memory of the source is in the state"
+        assert state.readers == 1, "only single positions are read for several readers"
         mixed, past = self.mixer.prefill(self._normed(x), state.past)
         x = self._crossed(self._mixed(x, mixed), state.memory)
         return self._fed(x), state._replace(past=past)

@@ -15,7 +15,15 @@ from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.models.dropout import number
 from linear_transformers.models.transformer import StackState, Transformer
 from linear_transformers.ops.precision import without_autocast
-from linear_transformers.shapes import Hidden, Lengths, Rows, SourceTokens, Tokens, TokensOne
+from linear_transformers.shapes import (
+    Hidden,
+    Lengths,
+    Rows,
+    Sources,
+    SourceTokens,
+    Tokens,
+    TokensOne,
+)
 
 EXAMPLE_LENGTH = 32  # of a sentence
 
@@ -123,9 +131,9 @@ class EncoderDecoder(nn.Module):
         x, state = self.decoder.step(_scaled(self.target_tokens, token), state, in_place=in_place)
         return self._score(x), state
 
-    def select(self, state: StackState, rows: Rows) -> StackState:
-        """Return the state of some of the sequences; a row named twice is forked."""
-        return self.decoder.select(state, rows)
+    def select(self, state: StackState, rows: Rows, sources: Sources | None = None) -> StackState:
+        """Return the state of some of the sequences; see `Transformer.select`."""
+        return self.decoder.select(state, rows, sources)
 
     def prefill(
         self, tokens: Tokens, state: StackState
@@ -148,9 +156,12 @@ class EncoderDecoder(nn.Module):
             for cross in crosses
         ]
         encoded = self.encoder(_scaled(self.source_tokens, source))
-        self.decoder(_scaled(self.target_tokens, tokens), memories=self.decoder.summarize(encoded))
-        for hook in hooks:
-            hook.remove()
+        memories = self.decoder.summarize(encoded)
+        try:
+            self.decoder(_scaled(self.target_tokens, tokens), memories=memories)
+        finally:
+            for hook in hooks:
+                hook.remove()
         return torch.stack(
             [cross.weights(x, encoded) for cross, x in zip(crosses, read, strict=True)]
         )

@@ -16,7 +16,7 @@ from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
 from linear_transformers.ops.dropout import Draw
-from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source
+from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
 
 Inputs = Float[Tensor, "b t i"]
 InputsOne = Float[Tensor, "b i"]
@@ -236,11 +236,19 @@ class Transformer(nn.Module):
             layers.append(layer)
         return self._normed(x), StackState(state.position + 1, tuple(layers))
 
-    def select(self, state: StackState, rows: Rows) -> StackState:
-        """Return the state of some of the sequences; a row named twice is forked."""
+    def select(self, state: StackState, rows: Rows, sources: Sources | None = None) -> StackState:
+        """Return the state of some of the sequences; a row named twice is forked.
+
+        Args:
+            state: The state. Left unmodified.
+            rows: The sequences.
+            sources: Of a decoder, the sources that are kept, in rising order: each is read by as
+                many of the rows, one after the other. None gives each row a memory of its own.
+        """
+        more = {} if sources is None else {"sources": sources}
         layers = zip(self.blocks, state.layers, strict=True)
         return StackState(
-            state.position, tuple(block.select(layer, rows) for block, layer in layers)
+            state.position, tuple(block.select(layer, rows, **more) for block, layer in layers)
         )
 
     def prefill(self, x: Inputs, state: StackState | None = None) -> tuple[Hidden, StackState]:

@@ -3,12 +3,15 @@
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from linear_transformers.config.ranges import Count, NotNegative, ranged
+from linear_transformers.ops.precision import widened
 from linear_transformers.sampling.stepper import Sampler
-from linear_transformers.shapes import Lengths, Rows, TokensOne
+from linear_transformers.shapes import Lengths, Rows, Sources, TokensOne
+
+WIDTH, LENGTH_PENALTY = 5, 0.6  # of a beam search, as it is usual
 
 
 @runtime_checkable
@@ -21,8 +24,8 @@ class Decoder(Protocol):
         """Return the scores of the token after the given one, and the state that includes it."""
         ...
 
-    def select(self, state: Any, rows: Rows) -> Any:
-        """Return the state of some of the sequences; a row named twice is forked."""
+    def select(self, state: Any, rows: Rows, sources: Sources | None = None) -> Any:
+        """Return the state of some of the sequences; see `Transformer.select`."""
         ...
 
 
@@ -50,14 +53,15 @@ def beam_search(
     *,
     start: int,
     end: int,
-    width: Count = 5,
-    length_penalty: NotNegative = 0.6,
+    width: Count = WIDTH,
+    length_penalty: NotNegative = LENGTH_PENALTY,
 ) -> list[list[Hypothesis]]:
     """Return the best sequences that were found for each source, the best first.
 
     Score is log p(tokens, end) / ((5 + n) / 6)^length_penalty for n tokens with the end (Wu et
-    al., 2016, eq. 14). At its greatest length a sequence is cut, and counts as if it had ended;
-    a search is over when no sequence that still grows can be among its `width` best.
+    al., 2016, eq. 14). The search of a source is over when `width` sequences have ended, so that
+    a width of 1 is greedy decoding; at its greatest length a sequence is cut, and counts as if it
+    had ended.
 
     Args:
         decoder: The model.
@@ -65,62 +69,77 @@ def beam_search(
         max_lengths: The greatest number of tokens for each source, without the end; at least 1.
         start: The start token.
         end: The token that ends a sequence.
-        width: The number of sequences that are kept; 1 is greedy decoding.
+        width: The number of sequences that are kept.
         length_penalty: The exponent; 0 compares log-probabilities.
 
     Raises:
         ValueError: A number is out of range.
     """
     count, device = len(max_lengths), max_lengths.device
-    sources = torch.arange(count, device=device)
-    state = decoder.select(state, sources.repeat_interleave(width))
-    tokens = torch.full((count * width,), start, device=device)
+    sources = torch.arange(count, device=device)  # those whose search is not over
+    state = decoder.select(state, sources.repeat_interleave(width), sources)
+    tokens = torch.full((count, width), start, device=device)
     history = torch.empty(count, width, 0, dtype=torch.long, device=device)
-    sums = torch.full((count, width), -torch.inf, device=device)
+    sums = torch.full((count, width), -torch.inf, dtype=torch.float64, device=device)
     sums[:, 0] = 0  # all are the same at first
     found: list[list[Hypothesis]] = [[] for _ in range(count)]
     for n in range(1, int(max_lengths.max()) + 1):
-        scores, state = decoder.step(tokens, state, in_place=True)
-        grown = scores.double().log_softmax(-1).view(count, width, -1) + sums[..., None]
-        vocabulary = grown.shape[-1]
-        # Of twice as many, at least `width` do not end.
-        best, places = grown.flatten(1).topk(min(2 * width, width * vocabulary))
-        parents, tokens = places // vocabulary, places % vocabulary
-        ends, last = tokens == end, (max_lengths <= n)[:, None]
-        whole = (ends | last) & (max_lengths >= n)[:, None] & (best > -torch.inf)
+        scores, state = decoder.step(tokens.flatten(), state, in_place=True)
+        best, parents, tokens = _grown(sums, scores)
+        ends, last = tokens == end, (max_lengths[sources] <= n)[:, None]
+        whole = (ends | last) & (best > -torch.inf)
+        names = sources.tolist()
         for i, rank in whole[:, :width].nonzero().tolist():
-            words = [*history[i, parents[i, rank]].tolist(), tokens[i, rank].item()]
-            log_probability = best[i, rank].item()
-            score = log_probability / penalty(n, length_penalty)
-            words = words[:-1] if ends[i, rank] else words
-            found[i].append(Hypothesis(words, score, log_probability))
-        alive = ends.long().argsort(dim=1, stable=True)[:, :width]  # the best of those, in order
-        best = best.masked_fill(ends, -torch.inf)
-        sums, parents, tokens = (x.gather(1, alive) for x in (best, parents, tokens))
-        history = torch.cat([history[sources[:, None], parents], tokens[..., None]], dim=-1)
-        open_ = [
-            n < longest and may_improve(each, total / penalty(longest, length_penalty), width)
-            for each, total, longest in zip(
-                found, sums[:, 0].tolist(), max_lengths.tolist(), strict=True
+            words = history[i, parents[i, rank]].tolist()
+            words += [] if ends[i, rank] else [int(tokens[i, rank])]
+            total = best[i, rank].item()
+            score = total / penalty(n, length_penalty)
+            found[names[i]].append(Hypothesis(words, score, total))
+        kept = [
+            i
+            for i, (name, longest) in enumerate(
+                zip(names, max_lengths[sources].tolist(), strict=True)
             )
+            if len(found[name]) < width and n < longest
         ]
-        if not any(open_):
+        if not kept:
             break
-        state = decoder.select(state, (sources[:, None] * width + parents).flatten())
-        tokens = tokens.flatten()
+        best = best.masked_fill(ends, -torch.inf)
+        rest = torch.tensor(kept, device=device)
+        alive = ends.long().argsort(dim=1, stable=True)[rest, :width]  # the best, in their order
+        sums, parents, tokens = (x[rest].gather(1, alive) for x in (best, parents, tokens))
+        history = torch.cat([history[rest[:, None], parents], tokens[..., None]], dim=-1)
+        sources = sources[rest]
+        state = decoder.select(state, (rest[:, None] * width + parents).flatten(), rest)
     return [sorted(each, key=lambda x: -x.score)[:width] for each in found]
+
+
+def _grown(
+    sums: Float[Tensor, "s w"], scores: Float[Tensor, "sw v"]
+) -> tuple[Float[Tensor, "s k"], Int[Tensor, "s k"], Int[Tensor, "s k"]]:
+    """Return the best continuations of each source's sequences: twice as many as they are.
+
+    At least half of them do not end.
+
+    Args:
+        sums: The log-probabilities of the sequences.
+        scores: The scores of the tokens after them.
+
+    Returns:
+        Log-probabilities, the sequences that are continued, and the tokens that continue them.
+    """
+    sources, width = sums.shape
+    (scores,) = widened(scores)
+    one = min(2 * width, scores.shape[-1])
+    steps, tokens = (x.view(sources, width, one) for x in scores.log_softmax(-1).topk(one))
+    grown = (sums[..., None] + steps).flatten(1)
+    best, places = grown.topk(min(2 * width, width * one))
+    return best, places // one, tokens.flatten(1).gather(1, places)
 
 
 def penalty(length: int, exponent: float) -> float:
     """Return the divisor of the log-probability of so many tokens, the end among them."""
     return ((5 + length) / 6) ** exponent
-
-
-def may_improve(found: list[Hypothesis], attainable: float, width: int) -> bool:
-    """Return whether a sequence that scores no more than `attainable` may be among the best."""
-    if len(found) < width:
-        return attainable > -torch.inf
-    return attainable > sorted((x.score for x in found), reverse=True)[width - 1]
 
 
 @torch.inference_mode()

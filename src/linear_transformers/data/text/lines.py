@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def decoded(lines: Iterable[bytes], name: str) -> Iterator[str]:
         ValueError: A line is not UTF-8.
     """
     for number, line in enumerate(lines, 1):
+        if number == 1:
+            line = line.removeprefix(BOM_UTF8)
         try:
             yield line.decode().rstrip("\r\n")
         except UnicodeDecodeError as error:

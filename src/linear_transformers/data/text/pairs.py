@@ -18,6 +18,7 @@ from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
 from linear_transformers.shapes import PairBatch
 
+Item = tuple[list[int], list[int]]  # the tokens of a source, and of its target
 Vocabulary = Annotated[int, Ge(259), Le(2**20)]  # with all bytes, and the special tokens
 
 
@@ -100,7 +101,7 @@ class PairSource(DataSource):
         self.vocabulary_size = vocabulary_size
         self.max_tokens = max_tokens
         self._pairs: dict[str, list[Pair]] = {}
-        self._items: dict[str, list[tuple[list[int], list[int]]]] = {}
+        self._items: dict[str, list[Item]] = {}
         self._shape: PairShape | None = None
 
     @abstractmethod
@@ -120,26 +121,28 @@ class PairSource(DataSource):
     @property
     def shape(self) -> PairShape:
         if self._shape is None:
-            texts = (text for pair in self.pairs("train") for text in pair)
+            pairs = self.pairs("train")
+            if not pairs:
+                raise ValueError("There are no training pairs. Give a data.train that has some.")
+            texts = (text for pair in pairs for text in pair)
             vocabulary = TOKENIZERS[self.kind].learn(texts, self.vocabulary_size)
-            encode = _tokenizer(self.kind, vocabulary).encode
-            lengths = (max(map(len, map(encode, pair))) for pair in self.pairs("train"))
-            longest = max((n for n in lengths if n <= self.max_tokens), default=0)
-            if not longest:
+            items = _encoded(pairs, _tokenizer(self.kind, vocabulary))
+            kept = [item for item in items if max(map(len, item)) <= self.max_tokens]
+            if not kept:
                 raise ValueError(
                     f"Every training pair has more than data.max_tokens={self.max_tokens} tokens. "
-                    "Give more of them."
+                    "Raise data.max_tokens."
                 )
+            self._items["train"] = kept
+            longest = max(max(map(len, item)) for item in kept)
             self._shape = PairShape(self.kind, vocabulary, longest)
         return self._shape
 
-    def items(self, split: Split) -> list[tuple[list[int], list[int]]]:
+    def items(self, split: Split) -> list[Item]:
         """Return the tokens of sources and targets, of `train` of those that are not too long."""
+        shape = self.shape  # with it come the items of `train`
         if split not in self._items:
-            encode, most = self.shape.tokenizer.encode, self.shape.longest
-            items = [(encode(source), encode(target)) for source, target in self.pairs(split)]
-            kept = [item for item in items if split != "train" or max(map(len, item)) <= most]
-            self._items[split] = kept
+            self._items[split] = _encoded(self.pairs(split), shape.tokenizer)
         return self._items[split]
 
     def left_out(self) -> list[str]:
@@ -187,7 +190,7 @@ class Batches(Dataset[PairBatch]):
         items: The tokens of each source and target.
     """
 
-    def __init__(self, items: Sequence[tuple[list[int], ...]]):
+    def __init__(self, items: Sequence[Item]):
         self.items = items
 
     def __getitem__(self, indices: list[int]) -> PairBatch:
@@ -198,6 +201,12 @@ class Batches(Dataset[PairBatch]):
 @cache
 def _tokenizer(kind: str, vocabulary: str) -> Tokenizer:
     return TOKENIZERS[kind](vocabulary)
+
+
+def _encoded(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[Item]:
+    """Return the tokens of pairs."""
+    sides = (tokenizer.encode_all([pair[side] for pair in pairs]) for side in (0, 1))
+    return [*zip(*sides, strict=True)]
 
 
 def batch_of(sources: Sequence[list[int]], targets: Sequence[list[int]]) -> PairBatch:

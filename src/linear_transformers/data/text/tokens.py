@@ -1,7 +1,7 @@
 """Texts as tokens: small integers, of which the first few are not of any text."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 START, END, UNKNOWN = 0, 1, 2
@@ -28,6 +28,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without start and end."""
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each of some texts."""
+        return [self.encode(text) for text in texts]
 
     @abstractmethod
     def decode(self, tokens: Iterable[int]) -> str:
@@ -122,6 +126,11 @@ class BytePairs(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         return [token + SPECIAL for token in self._pieces.encode(text).ids]
+
+    def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
+        return [
+            [token + SPECIAL for token in each.ids] for each in self._pieces.encode_batch(texts)
+        ]
 
     def decode(self, tokens: Iterable[int]) -> str:
         return self._pieces.decode([token - SPECIAL for token in tokens if token >= SPECIAL])

@@ -1,17 +1,18 @@
 """A trained translator, as one calls it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
 from linear_transformers.config.ranges import Count, NotNegative, Positive, Seed, Share, ranged
 from linear_transformers.data.text import END, START, PairShape, batch_of
 from linear_transformers.distributions import Categorical
-from linear_transformers.models import EncoderDecoder
+from linear_transformers.models import EncoderDecoder, StackState
 from linear_transformers.sampling import Hypothesis, beam_search, draw, uniform_noise
+from linear_transformers.sampling.decoding import LENGTH_PENALTY, WIDTH
 from linear_transformers.shapes import Lengths
 from linear_transformers.tasks.base import Trained
 
@@ -25,9 +26,65 @@ class Translated(NamedTuple):
     score: float
 
 
-# Finds targets for each of some sources, given the state before the start, the greatest lengths,
-# and the number of the first source.
-Decoding = Callable[[EncoderDecoder, Any, Lengths, int], list[list[Hypothesis]]]
+class Search(NamedTuple):
+    """Decoding by a beam search; see `beam_search`."""
+
+    beam: int = WIDTH
+    length_penalty: float = LENGTH_PENALTY
+
+    @property
+    def number(self) -> int:
+        """The number of targets that are found for each source."""
+        return self.beam
+
+    def __call__(
+        self, model: EncoderDecoder, state: StackState, max_lengths: Lengths, names: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """Return the targets of each source.
+
+        Args:
+            model: The model.
+            state: The state of each source before the start token.
+            max_lengths: The greatest length of each target.
+            names: The number of each source among all texts.
+        """
+        options = {"width": self.beam, "length_penalty": self.length_penalty}
+        return beam_search(model, state, max_lengths, start=START, end=END, **options)
+
+
+class Drawing(NamedTuple):
+    """Decoding by drawing; see `Translator.draw`."""
+
+    number: int
+    temperature: float
+    top_p: float
+    seed: int
+
+    def __call__(
+        self, model: EncoderDecoder, state: StackState, max_lengths: Lengths, names: Sequence[int]
+    ) -> list[list[Hypothesis]]:
+        """Return the targets of each source; see `Search`."""
+        distribution = Categorical(model.head.out_features)
+        # As many draws as one likes do not change the others.
+        indices = [(k << 32) + name for name in names for k in range(self.number)]
+        noise = uniform_noise(
+            distribution, seed=self.seed, indices=indices, length=int(max_lengths.max())
+        )
+        sources = torch.arange(len(names), device=model.device)
+        rows = sources.repeat_interleave(self.number)
+        found = draw(
+            model,
+            model.select(state, rows, sources),
+            max_lengths[rows],
+            noise.to(model.device),
+            start=START,
+            end=END,
+            sample=partial(distribution.sample, temperature=self.temperature, top_p=self.top_p),
+        )
+        return [found[i : i + self.number] for i in range(0, len(found), self.number)]
+
+
+Decoding = Search | Drawing
 BATCH = 64
 
 
@@ -40,8 +97,8 @@ class Translator(Trained):
         self,
         texts: Sequence[str],
         *,
-        beam: Count = 5,
-        length_penalty: NotNegative = 0.6,
+        beam: Count = WIDTH,
+        length_penalty: NotNegative = LENGTH_PENALTY,
         batch: Count = BATCH,
     ) -> list[list[Translated]]:
         """Return what each text becomes: the best texts that were found, the best first.
@@ -55,8 +112,8 @@ class Translator(Trained):
         Raises:
             ValueError: A number is out of range.
         """
-        decode = searched(beam, length_penalty)
-        return [*translations(self.task.model, self.task.shape, texts, decode, batch=batch)]
+        search = Search(beam, length_penalty)
+        return translations(self.task.model, self.task.shape, texts, search, batch=batch)
 
     @ranged
     def draw(
@@ -84,46 +141,9 @@ class Translator(Trained):
         Raises:
             ValueError: A number is out of range.
         """
-        decode = drawn(n=n, temperature=temperature, top_p=top_p, seed=seed)
+        drawing = Drawing(n, temperature, top_p, seed)
         options = {"first": first, "batch": batch}
-        return [*translations(self.task.model, self.task.shape, texts, decode, **options)]
-
-
-def searched(beam: int, length_penalty: float) -> Decoding:
-    """Return the decoding of a beam search; see `beam_search`."""
-    options = {"width": beam, "length_penalty": length_penalty}
-
-    def decode(
-        model: EncoderDecoder, state: Any, max_lengths: Lengths, first: int
-    ) -> list[list[Hypothesis]]:
-        return beam_search(model, state, max_lengths, start=START, end=END, **options)
-
-    return decode
-
-
-def drawn(*, n: int, temperature: float, top_p: float, seed: int) -> Decoding:
-    """Return the decoding that draws; see `Translator.draw`."""
-
-    def decode(
-        model: EncoderDecoder, state: Any, max_lengths: Lengths, first: int
-    ) -> list[list[Hypothesis]]:
-        distribution = Categorical(model.head.out_features)
-        count, longest = len(max_lengths), int(max_lengths.max())
-        numbers = range(first * n, (first + count) * n)
-        noise = uniform_noise(distribution, seed=seed, indices=numbers, length=longest)
-        rows = torch.arange(count, device=model.device).repeat_interleave(n)
-        found = draw(
-            model,
-            model.select(state, rows),
-            max_lengths[rows],
-            noise.to(model.device),
-            start=START,
-            end=END,
-            sample=partial(distribution.sample, temperature=temperature, top_p=top_p),
-        )
-        return [found[i : i + n] for i in range(0, len(found), n)]
-
-    return decode
+        return translations(self.task.model, self.task.shape, texts, drawing, **options)
 
 
 @torch.inference_mode()
@@ -131,26 +151,33 @@ def translations(
     model: EncoderDecoder,
     shape: PairShape,
     texts: Sequence[str],
-    decode: Decoding,
+    decoding: Decoding,
     *,
     first: int = 0,
     batch: int = BATCH,
-) -> Iterator[list[Translated]]:
-    """Yield what each of some texts becomes.
+) -> list[list[Translated]]:
+    """Return what each of some texts becomes. Texts of similar length are side by side.
+
+    An empty text becomes an empty one: no model has seen any.
 
     Args:
         model: The model, in `eval()` mode.
         shape: The shape of its data.
         texts: The texts.
-        decode: Finds their targets.
+        decoding: Finds their targets.
         first: The number of the first text.
         batch: The largest number of texts side by side.
     """
     tokenizer = shape.tokenizer
-    for start in range(0, len(texts), batch):
-        sources = [tokenizer.encode(text) for text in texts[start : start + batch]]
-        padded = batch_of(sources, [[]] * len(sources))
+    sources = [tokenizer.encode(text) if text.strip() else [] for text in texts]
+    found = [[Translated("", 0.0)] * decoding.number for _ in texts]
+    order = sorted((i for i, source in enumerate(sources) if source), key=lambda i: len(sources[i]))
+    for start in range(0, len(order), batch):
+        chosen = order[start : start + batch]
+        padded = batch_of([sources[i] for i in chosen], [[]] * len(chosen))
         source, lengths = (x.to(model.device) for x in (padded.source, padded.source_lengths))
         state = model.init_state(model.summarize(source, lengths))
-        for row in decode(model, state, lengths + EXTRA, first + start):
-            yield [Translated(tokenizer.decode(each.tokens), each.score) for each in row]
+        rows = decoding(model, state, lengths + EXTRA, [first + i for i in chosen])
+        for i, row in zip(chosen, rows, strict=True):
+            found[i] = [Translated(tokenizer.decode(each.tokens), each.score) for each in row]
+    return found

@@ -12,11 +12,10 @@ from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import shown
 from linear_transformers.tasks.base import Evaluation, Output, Row
 from linear_transformers.tasks.translation.judging import judged
-from linear_transformers.tasks.translation.model import searched, translations
+from linear_transformers.tasks.translation.model import Search, translations
 
 NUM_SHOWN = 10
 NUM_JUDGED = 1000  # by BLEU and chrF
-BEAM, LENGTH_PENALTY = 5, 0.6
 
 
 def report(
@@ -30,12 +29,13 @@ def report(
     if data.natural:
         pairs = pairs[:NUM_JUDGED]
         sources = [pair.source for pair in pairs]
-        found = translations(model, data.shape, sources, searched(BEAM, LENGTH_PENALTY))
+        found = translations(model, data.shape, sources, Search())
         scores = judged([best.text for best, *_ in found], [pair.target for pair in pairs])
         output.summary({f"test/{name}": value for name, value, _ in scores})
     print_table(
         "translation",
         *((name, f"{value:.2f}", signature) for name, value, signature in scores),
+        *([("", "", f"by a beam search, of {len(pairs)} test pairs")] if scores else ()),
         ("exact match", f"{figures['exact_match']:.2%}", "of targets, by greedy decoding"),
         ("loss", f"{figures['loss']:.4f}", "nats a token"),
         ("accuracy", f"{figures['accuracy']:.2%}", "of tokens, given the true ones before"),
@@ -59,7 +59,7 @@ def report(
 
 def examples(model: EncoderDecoder, shape: PairShape, pairs: Sequence[Pair]) -> list[Row]:
     """Return sources and targets beside what greedy decoding finds."""
-    found = translations(model, shape, [pair.source for pair in pairs], searched(1, 0.0))
+    found = translations(model, shape, [pair.source for pair in pairs], Search(beam=1))
     return [
         {"source": pair.source, "target": pair.target, "found": best.text}
         for pair, (best, *_) in zip(pairs, found, strict=True)

@@ -2,21 +2,21 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import islice
 from pathlib import Path
 
 from linear_transformers.config.ranges import NotNegative, Positive, Seed, Share, Size
 from linear_transformers.data.text import decoded, lines_of
 from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.sampling.decoding import LENGTH_PENALTY, WIDTH
 from linear_transformers.tasks.base import Use, Watch
 from linear_transformers.tasks.translation.judging import judged
 from linear_transformers.tasks.translation.model import Translated, Translator
 
 STANDARD_INPUT = "-"
-BEAM = 5
+BATCHES = 16  # of lines that are read before they are sorted by length
 
 
 @dataclass(kw_only=True)
@@ -26,7 +26,7 @@ class Translate(Use[Translator]):
     text: str
     references: str | None
     beam: Size | None
-    length_penalty: NotNegative
+    length_penalty: NotNegative | None
     temperature: Positive | None
     top_p: Share | None
     seed: Seed
@@ -37,43 +37,50 @@ class Translate(Use[Translator]):
     def run(self, trained: Translator, watch: Watch) -> Outcome:
         """Print the translations of each line in their order."""
         self._check()
-        live = self.text == STANDARD_INPUT
-        lines = decoded(sys.stdin.buffer, "-") if live else lines_of(Path(self.text))
-        references = None if self.references is None else [*lines_of(Path(self.references))]
-        if references is not None:
-            lines = iter(whole := [*lines])
+        piped = self.text == STANDARD_INPUT
+        lines = decoded(sys.stdin.buffer, "text=-") if piped else lines_of(Path(self.text))
+        references = None
+        if self.references is not None:
+            references, whole = [*lines_of(Path(self.references))], [*lines]
             if len(whole) != len(references):
                 raise ValueError(
                     f"{self.references} has {len(references)} lines, and text={self.text} "
                     f"{len(whole)}. Give one reference for each line."
                 )
-        start, best = time.perf_counter(), []
-        for found in self._translations(trained, lines, 1 if live else self.batch):
+            lines = iter(whole)
+        live = piped and references is None
+        start, count, best = time.perf_counter(), 0, []
+        for found in self._translations(trained, lines, 1 if live else BATCHES * self.batch):
+            count += 1
             for text, score in found[: self.n]:
-                print(f"{score:.4f}\t{text}" if self.scores else text, flush=live)
-            best.append(found[0].text)
+                line = " ".join(text.splitlines())  # each on a line of its own
+                print(f"{score:.4f}\t{line}" if self.scores else line, flush=live)
+            if references is not None:
+                best.append(found[0].text)
         took = time.perf_counter() - start
-        print(f"{len(best)} lines in {took:.1f} s", file=sys.stderr)
-        figures = {"lines": len(best), "seconds": round(took, 3)}
+        print(f"{count} lines in {took:.1f} s", file=sys.stderr)
+        figures = {"lines": count, "seconds": round(took, 3)}
         for name, value, signature in judged(best, references) if references else ():
             print(f"{name} {value:.2f}  {signature}", file=sys.stderr)
             figures[name] = round(value, 2)
         return Outcome(None, figures)
 
     def _check(self) -> None:
+        """Refuse options that do not go together."""
         if self.temperature is None:
             if self.top_p is not None:
-                raise ValueError(f"top_p={self.top_p} is of drawing. Give temperature=1 with it.")
-            if self.beam is not None and self.n > self.beam:
                 raise ValueError(
-                    f"n={self.n} translations were asked for of a beam={self.beam}. "
-                    f"Use beam={self.n}."
+                    f"top_p={self.top_p} applies to sampling only. Give temperature=1 with it."
                 )
-        elif self.beam is not None:
-            raise ValueError(
-                f"beam={self.beam} is of a search, and temperature={self.temperature} of drawing. "
-                "Give one of them."
-            )
+            if self.beam is not None and self.n > self.beam:
+                raise ValueError(f"n={self.n} exceeds beam={self.beam}. Use beam={self.n}.")
+            return
+        for name in ("beam", "length_penalty"):
+            if (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"{name}={value} applies to beam search only, and "
+                    f"temperature={self.temperature} asks for sampling. Leave one out."
+                )
 
     def _translations(
         self, trained: Translator, lines: Iterator[str], together: int
@@ -81,16 +88,16 @@ class Translate(Use[Translator]):
         """Yield the translations of each line, after so many lines were read."""
         first = 0
         while part := [*islice(lines, together)]:
-            yield from self._decoding(trained, first)(part)
+            yield from self._translated(trained, part, first)
             first += len(part)
 
-    def _decoding(
-        self, trained: Translator, first: int
-    ) -> Callable[[Sequence[str]], list[list[Translated]]]:
-        """Return what translates lines, the first of which has a number."""
+    def _translated(
+        self, trained: Translator, lines: Sequence[str], first: int
+    ) -> list[list[Translated]]:
+        """Return the translations of lines, the first of which has a number."""
         if self.temperature is None:
-            beam = self.beam or max(BEAM, self.n)
-            options = {"beam": beam, "length_penalty": self.length_penalty}
-            return partial(trained.translate, batch=self.batch, **options)
+            penalty = LENGTH_PENALTY if self.length_penalty is None else self.length_penalty
+            beam = self.beam or max(WIDTH, self.n)
+            return trained.translate(lines, beam=beam, length_penalty=penalty, batch=self.batch)
         options = {"n": self.n, "temperature": self.temperature, "top_p": self.top_p or 1.0}
-        return partial(trained.draw, batch=self.batch, seed=self.seed, first=first, **options)
+        return trained.draw(lines, batch=self.batch, seed=self.seed, first=first, **options)
