@@ -16,6 +16,7 @@ if not torch.cuda.is_available():  # before Triton is imported
 
 import pytest
 
+from linear_transformers import kernels
 from linear_transformers.attention import AttentionFactory
 from linear_transformers.config import choices
 from linear_transformers.config.choices import checked
@@ -35,6 +36,15 @@ def float32() -> Iterator[None]:
     """Train in float32 wherever the tests run, unless one says otherwise."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(trainer, "faster_in_bfloat16", lambda device: False)
+        yield
+
+
+@pytest.fixture(scope="module")
+def no_interpreter() -> Iterator[None]:
+    """Step in PyTorch: in Triton's interpreter, decoding takes a hundred times as long."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "triton_unavailable", lambda *asked: "not in this test")
+        patch.setenv("TRITON_INTERPRET", "0")  # of programs that are started
         yield
 
 

@@ -13,6 +13,7 @@ from linear_transformers.sampling import beam_search, draw, uniform_noise
 from linear_transformers.sampling.decoding import penalty
 from tests.models.test_encoder_decoder import build
 
+pytestmark = pytest.mark.usefixtures("no_interpreter")
 START, END, LONGEST = 0, 1, 4
 ALL = 1000
 

@@ -20,6 +20,7 @@ from linear_transformers.tasks.translation.judging import judged
 from linear_transformers.tasks.translation.model import Drawing, Search, translations
 from linear_transformers.testing import tensors
 
+pytestmark = pytest.mark.usefixtures("no_interpreter")
 ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
 SHAPE = PairShape("characters", "abcdef", 11)
 PAIRS = [("abc", "cba"), ("f", "f"), ("edabcf", "fcbade"), ("aa", "aa")]

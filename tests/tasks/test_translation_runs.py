@@ -20,6 +20,7 @@ TINY = (
     "data.num_held_out=12", "data.batch_tokens=100", "trainer=cpu", "logger=none",
     "trainer.max_epochs=2", "model.num_layers=1", "model.num_heads=2", "model.model_dim=16",
 )  # fmt: skip
+pytestmark = pytest.mark.usefixtures("no_interpreter")
 CHOICES = [
     ("model=linear",),
     ("model=softmax", "task/cross=linear"),
@@ -29,7 +30,7 @@ CHOICES = [
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, no_interpreter):
     folder = tmp_path_factory.mktemp("runs")
     run("train", *TINY, f"paths.runs={folder}", "run_id=tiny", "model=linear")
     return folder
