@@ -178,8 +178,8 @@ def test_another_vocabulary_is_refused_in_a_short_line(runs):
     assert len(message) < 800
 
 
-def test_multi30k_is_learnt_in_pieces_of_words_that_are_saved(tmp_path):
-    """With the texts gone, a checkpoint knows its pieces."""
+def test_multi30k_is_learnt_in_subwords_that_are_saved(tmp_path):
+    """With the texts gone, a checkpoint knows its subwords."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for name, count in (("train", 40), ("val", 5), ("test_2016_flickr", 7)):
@@ -198,7 +198,7 @@ def test_multi30k_is_learnt_in_pieces_of_words_that_are_saved(tmp_path):
         assert 0 <= figure <= 100
     assert (tmp_path / "m/samples/test/attention.png").is_file()
     model = lt.load("m", runs=tmp_path)
-    assert model.task.shape.tokenizer.noun == "pieces of words"
+    assert model.task.shape.tokenizer.noun == "subwords"
     assert isinstance(model.task.model.encoder.blocks[0].feedforward[1], torch.nn.GELU)
     (found,) = model.translate(["Two dogs run. 3"])
     assert len(found) == 5

@@ -51,7 +51,7 @@ class PairShape(Shape):
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """What makes tokens of texts."""
+        """The tokenizer."""
         return _tokenizer(self.tokens, self.vocabulary)
 
     @property
@@ -70,7 +70,7 @@ class PairSource(DataSource):
     Args:
         batch_tokens: The largest number of tokens of the sources or of the targets of a batch,
             padding included, on each device.
-        tokens: The kind of tokens: `bpe` (pieces of words), `characters` or `bytes`.
+        tokens: The kind of tokens: `bpe` (subwords), `characters` or `bytes`.
         vocabulary_size: The number of different tokens of `bpe`.
         max_tokens: The number of tokens, of a source or a target, above which pairs are not
             trained on.

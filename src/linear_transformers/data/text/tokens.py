@@ -93,14 +93,14 @@ class Characters(Tokenizer):
 
 
 class BytePairs(Tokenizer):
-    """The most frequent pieces of words in the training texts (Sennrich et al., 2016), down to
+    """The most frequent subwords in the training texts (Sennrich et al., 2016), down to
     single bytes: every text has them.
 
     Args:
         vocabulary: The JSON of a tokenizer of the `tokenizers` library.
     """
 
-    noun = "pieces of words"
+    noun = "subwords"
 
     def __init__(self, vocabulary: str):
         from tokenizers import Tokenizer as Pieces  # late: other texts do without it
