@@ -50,12 +50,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def linear(shape: str = "paper", *, scale: float = 1.0, feature_map=Elu, attention=None):
+def linear(shape: str = "paper", *, attention=None, parts=None, **options):
     torch.manual_seed(0)
-    attention = attention or partial(LinearAttention, feature_map=feature_map, scale=scale)
-    model = autoregressive(
-        attention, num_values=NUM_VALUES, num_parameters=30, max_length=LENGTH, **SHAPES[shape]
-    )
+    attention = attention or partial(LinearAttention, **{"feature_map": Elu} | options)
+    sizes = {"num_values": NUM_VALUES, "num_parameters": 30, "max_length": LENGTH}
+    shaped = SHAPES[shape] | ({"parts": parts} if parts else {})
+    model = autoregressive(attention, **sizes, **shaped)
     for name, parameter in model.named_parameters():
         if "norm" in name or "bias" in name:  # at first they are ones and zeros: no test at all
             torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
@@ -157,6 +157,10 @@ def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
     [
         (lambda: linear(attention=SoftmaxAttention), "linear attention"),
         (lambda: linear(feature_map=Relu), "feature_map=elu"),
+        (lambda: linear(num_key_heads=2), "grouped queries"),
+        (lambda: linear(parts={"rotary": True}), "rotary"),
+        (lambda: linear(parts={"qk_norm": "rms"}), "norm of queries and keys"),
+        (lambda: linear(parts={"output_gate": "silu", "low_rank_gate": True}), "low rank"),
         (lambda: linear().double(), "float64"),
         (lambda: linear().bfloat16(), "bfloat16"),
         (lambda: linear().to("meta"), "meta"),
