@@ -32,8 +32,7 @@ from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.data.text import START
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention, MultiHeadCrossAttention
-from linear_transformers.models import EncoderDecoder, Transformer
-from linear_transformers.models.transformer import StackState
+from linear_transformers.models import EncoderDecoder, StackState, Transformer
 
 SEED, NUM_TOKENS = 0, 8000
 SOFTMAX = "softmax"

@@ -102,39 +102,36 @@ def test_draws_depend_on_the_seed_and_the_lines_number(runs, tmp_path):
     assert found[2:4] == [each.text for each in drawn[0]]
 
 
-def test_standard_input_is_translated_as_it_comes(runs):
+@pytest.fixture
+def piped(runs):
+    """A program that translates what is written to it."""
+    with subprocess.Popen(
+        [sys.executable, "translate.py", f"paths.runs={runs}", "ckpt=tiny", "text=-"],
+        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as process:  # fmt: skip
+        yield process
+
+
+def test_standard_input_is_translated_as_it_comes(piped):
     """The first line's translation is there before the second line is."""
-    with subprocess.Popen(
-        [sys.executable, "translate.py", f"paths.runs={runs}", "ckpt=tiny", "text=-"],
-        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for _ in range(2):
-            process.stdin.write(b"abc\n")
-            process.stdin.flush()
-            assert process.stdout.readline().endswith(b"\n")
-        process.stdin.close()
-        assert process.wait() == 0
+    for _ in range(2):
+        piped.stdin.write(b"abc\n")
+        piped.stdin.flush()
+        assert piped.stdout.readline().endswith(b"\n")
+    piped.stdin.close()
+    assert piped.wait() == 0
 
 
-def test_a_reader_that_has_enough_ends_it_without_a_word(runs):
+def test_a_reader_that_has_enough_ends_it_without_a_word(piped):
     """As `| head -1` does."""
-    with subprocess.Popen(
-        [sys.executable, "translate.py", f"paths.runs={runs}", "ckpt=tiny", "text=-"],
-        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(b"abc\n")
-        process.stdin.flush()
-        assert process.stdout.readline()
-        process.stdout.close()
-        process.stdin.write(b"abc\n")
-        process.stdin.close()
-        assert process.wait() == 128 + signal.SIGPIPE
-        assert b"Error" not in process.stderr.read()
+    piped.stdin.write(b"abc\n")
+    piped.stdin.flush()
+    assert piped.stdout.readline()
+    piped.stdout.close()
+    piped.stdin.write(b"abc\n")
+    piped.stdin.close()
+    assert piped.wait() == 128 + signal.SIGPIPE
+    assert b"Error" not in piped.stderr.read()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -217,10 +218,10 @@ class Program:
                     with _uncollected():
                         import_module(module)
                 return getattr(import_module(module), function)(self.name, config, hidden), ""
-        except BrokenPipeError:  # `| head` has read enough
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is unwritten
-            sys.exit(128 + signal.SIGPIPE)
         except (ValueError, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
+            if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout.fileno()):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest
+                sys.exit(128 + signal.SIGPIPE)
             message = _for_people(error, runs)
             if self.wants_traceback or message is None:
                 raise
@@ -349,6 +350,13 @@ def _traceback(value: str | None) -> Iterator[None]:
         os.environ.pop(TRACEBACK, None)
         if before is not None:
             os.environ[TRACEBACK] = before
+
+
+def _is_unread(pipe: int) -> bool:
+    """Return whether a pipe's reader is gone, as `| head` is once it has read enough."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _for_people(error: Exception, runs: Path) -> str | None:

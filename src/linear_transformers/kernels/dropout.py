@@ -65,20 +65,13 @@ def _backward(
     dtype: torch.dtype,
 ) -> Tensor:
     """Return the gradient by x; `activated` is the result that it had with `relu`."""
-    d_x = _fake_backward(d_out, activated, draw, rate, place, dtype)
+    d_x = _fake_backward(d_out, dtype)
     _run(d_out, d_x, draw, rate, place, activated=activated)
     return d_x
 
 
-def _fake_backward(
-    d_out: Tensor,
-    activated: Tensor | None,
-    draw: Tensor,
-    rate: float,
-    place: int,
-    dtype: torch.dtype,
-) -> Tensor:
-    return d_out.new_empty(d_out.shape, dtype=dtype)
+def _fake_backward(d_out: Tensor, *others: Any) -> Tensor:
+    return d_out.new_empty(d_out.shape, dtype=others[-1])
 
 
 def _keep(ctx: Any, inputs: Any, output: Tensor) -> None:
