@@ -116,7 +116,7 @@ class FastTransformersStepper(Stepper):
     def prefill(self, tokens: Tokens, state: Any = None) -> tuple[Tensor, Any]:
         assert state is None
         parameters, read = self.model.prefill(tokens)
-        return parameters, StackState(read.position, tuple([*layer] for layer in read.layers))
+        return parameters, StackState(read.position, tuple([*layer.past] for layer in read.layers))
 
     def step(self, token: TokensOne, state: Any) -> tuple[Tensor, Any]:
         x = self.model.stack.positions.step(self.model.tokens(token), state.position)

@@ -162,6 +162,24 @@ def test_the_peers_layers_learn_from_the_same_inputs():
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.filterwarnings("ignore")  # fast_transformers' own, of a PyTorch that is no more
+def test_the_peers_step_is_the_models():
+    """From a prefilled state that is forked, as the benchmark of sampling has it."""
+    pytest.importorskip("fast_transformers")
+    options = argparse.Namespace(layers=2, heads=2, model_dim=32, device="cpu")
+    model = sampling.build(12, options)["linear"]
+    values = torch.randint(sampling.NUM_VALUES, (3, 12))
+    stepper = peers.FastTransformersStepper(model)
+    with torch.inference_mode():
+        parameters, state = stepper.prefill(values[:1, :4])
+        state = stepper.select(state, torch.zeros(3, dtype=torch.long))
+        values[:, :4] = values[0, :4]
+        for place in range(4, 12):
+            parameters, state = stepper.step(values[:, place], state)
+            expected = model.prefill(values[:, : place + 1])[0][:, -1]
+            torch.testing.assert_close(parameters, expected, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.filterwarnings("ignore")  # fla's own, of what it lacks here
 def test_flas_kernel_takes_the_place_of_ours():
     """Here it is built only: it runs on GPUs."""
