@@ -1,0 +1,75 @@
+"""How well trained translators translate: BLEU and chrF of whole test sets.
+
+    uv run python -m benchmarks.translation RUN [RUN ...]
+    uv run python -m benchmarks.translation RUN [RUN ...] --tests test_2016_flickr test_2017_flickr
+
+By the beam search of translate.py, and by greedy decoding. Scores are sacrebleu's, with its tokens:
+of texts as one writes them, and of lower case, which is nearest to what papers on Multi30k report.
+"""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.collect import source_of
+from benchmarks.record import Measurement
+from linear_transformers.data.text import PairSource
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.tasks.loading import load
+from linear_transformers.tasks.translation.judging import judged
+from linear_transformers.tasks.translation.model import Translator
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
+    parser.add_argument("--tests", nargs="+", help="test splits; unset, that of each run")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
+    parser.add_argument("--device", default="cpu")
+    options = parser.parse_args()
+    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
+    sources = [source_of(path.parent.parent) for path in paths]  # of RUN/checkpoints/FILE
+    seeds = (source["seed"] for source in sources)
+    measurement = Measurement("translation", "Translation", device=options.device, seeds=seeds)
+    rows: list[dict[str, Any]] = []
+    for path, source in zip(paths, sources, strict=True):
+        trained = load(path, device=options.device)
+        if not isinstance(trained, Translator):
+            raise ValueError(f"{path} is not a model of pairs of texts; give one that is.")
+        splits = [{"test": test} for test in options.tests] if options.tests else [{}]
+        for split in splits:
+            data = trained.data.with_options(**split)()
+            rows.append(described(trained, source) | split | scores(trained, data))
+    written = measurement.save(rows, sources=sources)
+    Console().print(f"{markdown(rows)}\nwritten to {written}", soft_wrap=True)
+
+
+def described(trained: Translator, source: dict[str, Any]) -> dict[str, Any]:
+    """Return what was trained, for how long."""
+    size = sum(parameter.numel() for parameter in trained.task.model.parameters())
+    return {
+        "run": source["run"],
+        "seed": source["seed"],
+        "model": trained.task.description,
+        "parameters": size,
+        "minutes": round(source["seconds"] / 60),
+    }
+
+
+def scores(trained: Translator, data: PairSource) -> dict[str, float]:
+    """Return how near the translations of all test sources are to their targets."""
+    pairs = data.pairs("test")
+    texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
+    found: dict[str, float] = {"pairs": len(pairs)}
+    for suffix, options in (("", {}), ("_greedy", {"beam": 1})):
+        best = [hypotheses[0].text for hypotheses in trained.translate(texts, **options)]
+        for score in judged(best, references):
+            found[f"{score.name}{suffix}"] = round(score.value, 2)
+    return found
+
+
+if __name__ == "__main__":
+    main()
