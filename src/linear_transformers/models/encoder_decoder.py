@@ -105,17 +105,24 @@ class EncoderDecoder(nn.Module):
         return self.decoder.summarize(encoded, lengths)
 
     def forward(
-        self, tokens: Tokens, source: SourceTokens, lengths: Lengths | None = None
-    ) -> Float[Tensor, "b t v"]:
+        self,
+        tokens: Tokens,
+        source: SourceTokens,
+        lengths: Lengths | None = None,
+        *,
+        scored: bool = True,
+    ) -> Float[Tensor, "b t v"] | Hidden:
         """Return the scores of the token after each one of the target, computed in parallel.
 
         Args:
             tokens: The tokens of the target, from the start token on.
             source: See `summarize`.
             lengths: See `summarize`.
+            scored: Whether to return scores; else what the head computes them from.
         """
         memories = self.summarize(source, lengths)
-        return self._score(self.decoder(_scaled(self.target_tokens, tokens), memories=memories))
+        x = self.decoder(_scaled(self.target_tokens, tokens), memories=memories)
+        return self._score(x) if scored else x
 
     def init_state(self, memories: tuple[Any, ...]) -> StackState:
         """Return the state before the start token: all that is left of the source."""

@@ -16,6 +16,8 @@ from linear_transformers.data.text import PairShape, PairSource
 from linear_transformers.mixers import MultiHeadCrossAttention
 from linear_transformers.models import EncoderDecoder, Transformer
 from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.cross_entropy import IGNORED, cross_entropy
+from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import PairBatch
 from linear_transformers.tasks.base import (
     Evaluation,
@@ -101,16 +103,27 @@ class Translation(Task):
         return data.left_out()
 
     def loss(self, batch: PairBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        scores, targets, real = self._predicted(batch)
-        nats = _nats(scores, targets, label_smoothing=self.label_smoothing)
-        loss = torch.where(real, nats, 0).sum() / real.sum()
+        x = self.model(*_read(batch), scored=False)
+        targets, real = _to_predict(batch)
+        head = self.model.head.weight
+        with without_autocast(x):
+            nats = cross_entropy(
+                x.to(head.dtype).flatten(0, 1),
+                head,
+                targets.where(real, IGNORED).flatten(),
+                label_smoothing=self.label_smoothing,
+            )
+        loss = nats / real.sum()
         return loss, {"loss": loss.detach()}
 
     def statistics(self, batch: PairBatch) -> Statistics:
-        scores, targets, real = self._predicted(batch)
+        scores = self.model(*_read(batch))
+        targets, real = _to_predict(batch)
         right = (scores.argmax(-1) == targets) & real
+        # Scores of a token side by side: across them, a softmax on a CPU takes twice as long.
+        flat = F.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
         return {
-            "nats": total(torch.where(real, _nats(scores, targets), 0)),
+            "nats": total(torch.where(real, flat.view_as(targets), 0)),
             "right": right.sum(),
             "tokens": real.sum(),
             "exact": (right == real).all(1).sum(),
@@ -138,10 +151,16 @@ class Translation(Task):
         rows = examples(self.model, self.shape, data.pairs("val")[:n])
         output.table("samples/translated", rows)
 
-    def _predicted(self, batch: PairBatch) -> tuple[Tensor, Tensor, Bool[Tensor, "b t"]]:
-        """Return the scores of each token [b, t, v]; the tokens; and which are no padding."""
-        scores = self.model(batch.target[:, :-1], batch.source, batch.source_lengths)
-        return scores, batch.target[:, 1:], valid(batch.target_lengths - 1, scores.shape[1])
+
+def _read(batch: PairBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return what the model reads: the targets but for their ends, and the sources."""
+    return batch.target[:, :-1], batch.source, batch.source_lengths
+
+
+def _to_predict(batch: PairBatch) -> tuple[Tensor, Bool[Tensor, "b t"]]:
+    """Return the token after each one that is read, and which of them are no padding."""
+    targets = batch.target[:, 1:]
+    return targets, valid(batch.target_lengths - 1, targets.shape[1])
 
 
 def _attention_of(model: Callable[..., Transformer]) -> AttentionFactory:
@@ -159,13 +178,3 @@ def _not_causal(model: Callable[..., Transformer]) -> Callable[..., Transformer]
     if isinstance(model, Choice):
         return model.with_options(causal=False)
     return partial(model, causal=False)
-
-
-def _nats(
-    scores: Float[Tensor, "b t v"], targets: Tensor, *, label_smoothing: float = 0.0
-) -> Float[Tensor, "b t"]:
-    # Scores of a token side by side: across them, a softmax on a CPU takes twice as long.
-    flat = F.cross_entropy(
-        scores.flatten(0, 1), targets.flatten(), reduction="none", label_smoothing=label_smoothing
-    )
-    return flat.view_as(targets)
