@@ -14,9 +14,10 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from linear_transformers.data import CopyShape, ImageShape, SpeechShape
+from linear_transformers.data import CopyShape, ImageShape, PairShape, SpeechShape
 from linear_transformers.data.speech.labels import PHONES
-from linear_transformers.shapes import SpeechBatch
+from linear_transformers.ops.cross_entropy import FEW
+from linear_transformers.shapes import PairBatch, SpeechBatch
 from linear_transformers.tasks.base import Task
 from linear_transformers.tasks.loading import build_task
 from tests.conftest import PROJECT, TINY, configured
@@ -25,11 +26,19 @@ GPU = torch.device("cuda")
 MODEL = (*TINY, "model=linear", "model.mixer.attention.kernel=triton")
 IMAGES, COPIES = ImageShape(4, 4, 1, 256), CopyShape(8, 8)
 SPEECH = SpeechShape(40, 16000, "phones", tuple(PHONES))
+LETTERS, SIGNS = (
+    PairShape("characters", "".join(map(chr, range(40, 40 + n))), 9) for n in (9, FEW)
+)
 TASKS = {
     "images": (IMAGES, (*MODEL, "data=digits")),
     "copying": (COPIES, (*MODEL, "data=copy")),
     "speech": (SPEECH, (*TINY, "model=linear", "data=espeak")),
     "causal speech": (SPEECH, (*MODEL, "data=espeak", "model.causal=true")),
+    "translation": (LETTERS, (*MODEL, "data=transduction", "task/encoder=linear")),
+    "translation, smoothed, of many tokens": (
+        SIGNS,
+        (*MODEL, "data=transduction", "task/encoder=softmax", "task.label_smoothing=0.1"),
+    ),
 }
 
 
@@ -39,7 +48,10 @@ def built(name: str) -> Task:
     return build_task(job.task, job.model, shape)
 
 
-def batch_for(name: str) -> torch.Tensor | SpeechBatch:
+def batch_for(name: str) -> torch.Tensor | SpeechBatch | PairBatch:
+    if "translation" in name:
+        source, target = torch.tensor([[3, 4, 5], [6, 1, 1]]), torch.tensor([[0, 4, 1], [0, 1, 1]])
+        return PairBatch(source, torch.tensor([3, 1]), target, torch.tensor([3, 2]))
     if "speech" in name:
         lengths, labels = torch.tensor([90, 70]), torch.tensor([[1, 2, 3], [4, 5, 0]])
         return SpeechBatch(torch.randn(2, 90, 40), lengths, labels, torch.tensor([3, 2]))
