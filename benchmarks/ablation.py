@@ -6,7 +6,8 @@
 
 A run is one thread on one core, and as many run as there are cores. What results/ablation-NAME.json
 has of earlier calls, on this machine or another, is taken as it is, unless its arguments were
-others (those of paths aside); a run that was stopped is continued. The file is written after each.
+others (those of paths aside): it is kept, but is not in the table. A run that was stopped is
+continued. The file is written after each.
 
 A variant's figure is that of its best validation, on the test set, as a mean over seeds with their
 standard deviation. Its difference from a reference is paired, seed by seed, and has two standard
@@ -203,22 +204,23 @@ def main() -> None:
         for variant in variants
     ]
     name = f"ablation-{options.name}"
-    records = recorded(name, jobs[0])
+    records, others = recorded(name, jobs[0])
     seeds = sorted({*options.seeds, *(seed for _, seed in records)})
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
     measurement = Measurement(name, title, device="cpu", seeds=seeds)
     missing = [job for job in jobs if (job.variant, job.seed) not in records]
-    for job in run(missing, options.cores):
-        records[job.variant, job.seed] = record_of(job, plan)
-        sources = list(records.values())
-        seconds = sum(source["seconds"] for source in sources)
+    for job in run(missing, options.cores) if missing else [None]:  # the table at least
+        if job:
+            records[job.variant, job.seed] = record_of(job, plan)
+        seconds = sum(source["seconds"] for source in records.values())
+        sources = [*records.values(), *others]
         measurement.save(table(records, plan), sources=sources, seconds=seconds)
     print(markdown(table(records, plan)))
     print(f"written to {measurement.path}")
 
 
-def recorded(name: str, job: Job) -> Records:
-    """Return what the file has of runs with the arguments that a call gives them.
+def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
+    """Return what the file has of runs with the arguments that a call gives them, and the rest.
 
     Args:
         name: The name of the file.
@@ -230,12 +232,15 @@ def recorded(name: str, job: Job) -> Records:
         raise SystemExit(
             f"error: {path} is of a form before this one, and would be lost. Give it another name."
         )
-    return {
-        (source["variant"], source["seed"]): source
-        for source in sources
-        if source["variant"] in PLANS[job.name].variants
-        and source["arguments"] == job._replace(variant=source["variant"]).arguments
-    }
+    records, others = {}, []
+    for source in sources:
+        variant = source["variant"]
+        known = variant in PLANS[job.name].variants
+        if known and source["arguments"] == job._replace(variant=variant).arguments:
+            records[variant, source["seed"]] = source
+        else:
+            others.append(source)
+    return records, others
 
 
 def record_of(job: Job, plan: Plan) -> dict[str, Any]:
@@ -277,9 +282,12 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
         return job
 
     yield from (job for job in jobs if job.is_done)
-    with ThreadPoolExecutor(len(cores)) as pool:
+    pool = ThreadPoolExecutor(len(cores))
+    try:
         begun = [pool.submit(train, job) for job in jobs if not job.is_done]
         yield from (each.result() for each in as_completed(begun))
+    finally:  # where one has failed, the others are not begun
+        pool.shutdown(cancel_futures=True)
 
 
 def table(records: Records, plan: Plan) -> list[dict[str, Any]]:
@@ -302,7 +310,7 @@ def table(records: Records, plan: Plan) -> list[dict[str, Any]]:
             ]
             if pairs and variant != reference:
                 row[f"against {reference}"] = difference(pairs)
-        rows.append(row | {"arguments": " ".join(arguments)})
+        rows.append(row | {"arguments": " ".join((*plan.arguments, *arguments))})
     return rows
 
 

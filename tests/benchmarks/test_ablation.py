@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import subprocess
 import sys
+import time
 from statistics import fmean, stdev
 
 import pytest
@@ -81,10 +83,27 @@ def test_what_is_recorded_is_not_run_again(run, tmp_path, monkeypatch):
     ]  # fmt: skip
 
 
-def test_runs_with_other_overrides_are_others(run):
-    """What was tried in small must not stand in for what was asked for."""
+def test_runs_with_other_overrides_are_others(run, tmp_path):
+    """What was tried in small must not stand in for what was asked for, nor be lost."""
     first, second = run(), run("model.num_layers=2")
     assert first["rows"][0]["test_bits_per_dim"] != second["rows"][0]["test_bits_per_dim"]
+    shutil.rmtree(tmp_path / "runs")
+    assert run()["rows"] == first["rows"]
+
+
+def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
+    """But for one that may have begun before the failure was seen."""
+    begun = []
+
+    def failing(command, **options):
+        begun.append(command)
+        time.sleep(0.2)
+        return subprocess.CompletedProcess(command, 1, "", "error: no memory")
+
+    monkeypatch.setattr(ablation.subprocess, "run", failing)
+    with pytest.raises(SystemExit, match="error: no memory"):
+        run("--cores", "0")
+    assert len(begun) <= 2  # of four
 
 
 def test_a_file_that_cannot_be_continued_is_not_overwritten(run, tmp_path):

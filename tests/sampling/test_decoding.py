@@ -7,9 +7,11 @@ from itertools import product
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from linear_transformers.distributions import Categorical
-from linear_transformers.sampling import beam_search, draw, uniform_noise
+from linear_transformers.ops.precision import exact_dtype
+from linear_transformers.sampling import beam_search, decoding, draw, uniform_noise
 from linear_transformers.sampling.decoding import penalty
 from tests.models.test_encoder_decoder import build
 
@@ -169,3 +171,27 @@ def test_hardly_any_temperature_is_greedy():
     ((best,),) = search(sources(4), [20], width=1)
     assert mine.tokens == best.tokens
     assert mine.log_probability == pytest.approx(best.log_probability)
+
+
+class WithoutFloat64(TorchDispatchMode):
+    def __torch_dispatch__(self, function, types, arguments=(), options=None):
+        result = function(*arguments, **(options or {}))
+        outputs = result if isinstance(result, (tuple, list)) else [result]
+        assert all(getattr(x, "dtype", None) != torch.float64 for x in outputs), function
+        return result
+
+
+def test_a_device_without_float64_decodes_too(monkeypatch):
+    noise = uniform_noise(Categorical(4), seed=0, indices=[0, 1], length=9)
+
+    def found():
+        return [search(sources(2, 9), [9, 4], width=3), drawn(sources(2, 9), [9, 4], noise)]
+
+    expected = found()
+    assert exact_dtype(torch.device("mps")) == torch.float32
+    monkeypatch.setattr(decoding, "exact_dtype", lambda device: torch.float32)
+    with WithoutFloat64():
+        results = found()
+    searched = [each.tokens for row in results[0] for each in row]
+    assert searched == [each.tokens for row in expected[0] for each in row]
+    assert [each.tokens for each in results[1]] == [each.tokens for each in expected[1]]

@@ -7,8 +7,10 @@ import pytest
 import sacrebleu
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.callbacks.performance import training_flops_per_token
 from linear_transformers.data import PairShape, PairSource
 from linear_transformers.data.text import Pair, batch_of
 from linear_transformers.feature_maps import Elu
@@ -143,7 +145,17 @@ def test_the_reported_state_holds_the_memory_of_the_source(task, tmp_path):
 
 
 def test_positions_are_those_of_both_sides(task):
-    assert task.positions_in(batch(*PAIRS)) == sum(len(s) + len(t) + 2 for s, t in PAIRS)
+    """What is read: the sources, and the targets from the start token on."""
+    assert task.positions_in(batch(*PAIRS)) == sum(len(s) + 1 + len(t) for s, t in PAIRS)
+
+
+def test_the_arithmetic_of_both_sides_is_counted():
+    """Six operations a weight, and source and target are as long: three a position of both."""
+    task = build()
+    attending = training_flops_per_token(task)
+    attending -= 3 * sum(x.weight.numel() for x in task.model.modules() if isinstance(x, nn.Linear))
+    # Three attentions of two heads, 8 wide, over 32 positions at most, forward and backward.
+    assert 0 < attending <= 3 / 2 * 6 * 2 * (2 * 32 * 8)
 
 
 def test_a_model_without_an_attention_for_sources_needs_one(raises_one_line):

@@ -23,6 +23,11 @@ def widened(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(x.to(accumulation_dtype(x.dtype)) for x in tensors)
 
 
+def exact_dtype(device: torch.device) -> torch.dtype:
+    """Return the type of sums that grow long: float64, but on Apple's GPUs, which have none."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 @cache
 def faster_in_bfloat16(device: torch.device) -> bool:
     """Return whether a device multiplies matrices faster in bfloat16 than in float32.

@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from linear_transformers.config.ranges import Count, NotNegative, ranged
-from linear_transformers.ops.precision import widened
+from linear_transformers.ops.precision import exact_dtype, widened
 from linear_transformers.sampling.stepper import Sampler
 from linear_transformers.shapes import Lengths, Rows, Sources, TokensOne
 
@@ -80,7 +80,7 @@ def beam_search(
     state = decoder.select(state, sources.repeat_interleave(width), sources)
     tokens = torch.full((count, width), start, device=device)
     history = torch.empty(count, width, 0, dtype=torch.long, device=device)
-    sums = torch.full((count, width), -torch.inf, dtype=torch.float64, device=device)
+    sums = torch.full((count, width), -torch.inf, dtype=exact_dtype(device), device=device)
     sums[:, 0] = 0  # all are the same at first
     found: list[list[Hypothesis]] = [[] for _ in range(count)]
     for n in range(1, int(max_lengths.max()) + 1):
@@ -157,7 +157,8 @@ def draw(
 
     Args:
         decoder: See `beam_search`.
-        state: See `beam_search`.
+        state: The state of each source before the start token. It is changed, and must not be
+            used again.
         max_lengths: See `beam_search`.
         noise: The noise of each token, for t >= the longest of `max_lengths`. See `uniform_noise`.
         start: See `beam_search`.
@@ -171,8 +172,8 @@ def draw(
     while open_.any():
         scores, state = decoder.step(tokens, state, in_place=True)
         tokens = sample(scores, noise[:, len(history)])
-        log_probabilities = scores.double().log_softmax(-1).gather(-1, tokens[:, None])[:, 0]
-        steps.append(torch.where(open_, log_probabilities, 0))
+        exact = scores.to(exact_dtype(scores.device)).log_softmax(-1)
+        steps.append(torch.where(open_, exact.gather(-1, tokens[:, None])[:, 0], 0))
         history.append(tokens)
         lengths = lengths + open_
         open_ = open_ & (tokens != end) & (lengths < max_lengths)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from linear_transformers.config.choices import Choice
 from linear_transformers.data.base import Shape
+from linear_transformers.ops.precision import exact_dtype
 from linear_transformers.runs.folder import claim_folder, folder_of
 from linear_transformers.runs.sweeps import Outcome
 
@@ -54,7 +55,7 @@ class Evaluation(NamedTuple):
 
 def total(x: Tensor) -> Tensor:
     """Return a sum that forgets nothing however many batches add to it."""
-    return x.detach().sum(dtype=torch.float32 if x.device.type == "mps" else torch.float64)
+    return x.detach().sum(dtype=exact_dtype(x.device))
 
 
 @runtime_checkable

@@ -139,7 +139,11 @@ class Translation(Task):
         }
 
     def positions_in(self, batch: PairBatch) -> Tensor:
-        return (batch.source_lengths + batch.target_lengths).sum()
+        return (batch.source_lengths + batch.target_lengths - 1).sum()  # what both stacks read
+
+    def trial(self, model: EncoderDecoder) -> tuple[Tensor, int]:
+        tokens, source, lengths = model.example()
+        return model(tokens, source, lengths), tokens.shape[1] + source.shape[1]
 
     def report(self, data: PairSource, evaluation: Evaluation, output: Output) -> list[str]:
         return report(self.model, data, evaluation, output)
