@@ -18,10 +18,17 @@ ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": So
 MIXERS = {
     **{name: partial(MultiHeadAttention, attention=each) for name, each in ATTENTIONS.items()},
     "gated_delta": GatedDeltaNet,
-}
+    "linear, with parts": partial(
+        MultiHeadAttention, attention=ATTENTIONS["linear"],
+        short_convolution=4, rotary=True, output_norm=True, output_gate="silu",
+    ),
+}  # fmt: skip
 CROSSES = {
-    name: partial(MultiHeadCrossAttention, attention=each) for name, each in ATTENTIONS.items()
-}
+    name: partial(MultiHeadCrossAttention, attention=each)
+    for name, each in {
+        **ATTENTIONS, "linear, grouped": partial(ATTENTIONS["linear"], num_key_heads=1)
+    }.items()
+}  # fmt: skip
 STACK = {"num_layers": 2, "num_heads": 2, "model_dim": 16, "positions": "added", "dropout": 0.0}
 NUM_TOKENS, LENGTH = 11, 9
 LENGTHS = torch.tensor([7, 1, 4])
@@ -49,7 +56,8 @@ def inputs() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 @pytest.fixture(
-    params=[*product(("linear", "softmax"), MIXERS, CROSSES)], ids=lambda names: "-".join(names)
+    params=[*product(("softmax", "linear, with parts"), MIXERS, CROSSES)],
+    ids=lambda names: "-".join(names),
 )
 def model(request) -> EncoderDecoder:
     return build(*request.param)
@@ -109,12 +117,12 @@ def test_a_source_that_is_summarised_is_not_kept(decoder, cross):
         state = model.prefill(torch.zeros(1, 5, dtype=torch.long), state)[1]
         sizes.append(sum(tensor.nbytes for tensor in tensors(state.layers)))
         assert sizes[-1] == model.decoder.state_bytes(5, length)
-    assert (sizes[0] == sizes[1]) == (cross == "linear")
+    assert (sizes[0] == sizes[1]) == (cross != "softmax")
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_softmax_everywhere_is_torchs_transformer(norm):
-    """With copied weights and padded sources, outputs and gradients."""
+    """With copied weights and padded sources: outputs, gradients, and outputs after a step."""
     model = build("softmax", "softmax", "softmax", norm=norm, positions="none")
     sizes = {"dropout": 0.0, "batch_first": True, "norm_first": norm == "pre"}
     layer = nn.TransformerEncoderLayer(16, 2, 64, **sizes)
@@ -130,19 +138,26 @@ def test_softmax_everywhere_is_torchs_transformer(norm):
             copy_block(block, layer)
     source, target = (torch.randn(3, n, 16, dtype=torch.float64) for n in (7, LENGTH))
     padding = torch.arange(7) >= LENGTHS.unsqueeze(1)
-    given = [source.requires_grad_(), target.requires_grad_()]
-    memories = model.decoder.summarize(model.encoder(source, LENGTHS), LENGTHS)
-    outputs = model.decoder(target, memories=memories)
-    expected = theirs(
-        source, target, tgt_mask=nn.Transformer.generate_square_subsequent_mask(LENGTH).double(),
-        src_key_padding_mask=padding, memory_key_padding_mask=padding, tgt_is_causal=True,
-    )  # fmt: skip
-    torch.testing.assert_close(outputs, expected)
-    weights = torch.randn_like(outputs)
-    torch.testing.assert_close(
-        torch.autograd.grad((outputs * weights).sum(), given),
-        torch.autograd.grad((expected * weights).sum(), given),
-    )
+    weights = torch.randn_like(target)
+    mask = nn.Transformer.generate_square_subsequent_mask(LENGTH).double()
+    for _ in range(2):
+        given = [x.detach().requires_grad_() for x in (source, target)]
+        memories = model.decoder.summarize(model.encoder(given[0], LENGTHS), LENGTHS)
+        outputs = model.decoder(given[1], memories=memories)
+        expected = theirs(
+            *given, tgt_mask=mask, tgt_is_causal=True,
+            src_key_padding_mask=padding, memory_key_padding_mask=padding,
+        )  # fmt: skip
+        torch.testing.assert_close(outputs, expected)
+        found = []
+        for y, module in ((outputs, model), (expected, theirs)):
+            used = [x for x in module.parameters() if x.requires_grad]
+            gradients = torch.autograd.grad((y * weights).sum(), [*given, *used], allow_unused=True)
+            found.append(gradients[:2])
+            with torch.no_grad():
+                for x, gradient in zip(used, gradients[2:], strict=True):
+                    x -= 0.01 * (0 if gradient is None else gradient)  # of embeddings
+        torch.testing.assert_close(*found)
 
 
 def copy(ours: nn.Module, theirs: nn.Module) -> None:
@@ -220,6 +235,17 @@ def test_memories_are_for_stacks_that_read_them(raises_one_line):
             call()
 
 
+def test_sequences_that_share_a_source_are_only_stepped(raises_one_line):
+    model = build()
+    source = torch.tensor([[2, 3], [4, 5]])
+    state = model.init_state(model.summarize(source))
+    rows, both = torch.tensor([0, 0, 1, 1]), torch.arange(2)
+    with raises_one_line("2 sequences share a source", "without `sources`"):
+        model.prefill(rows[:, None], model.select(state, rows, both))
+    with raises_one_line("3 rows cannot share 2 sources"):
+        model.select(state, rows[:3], both)
+
+
 def test_what_cannot_be_is_refused(raises_one_line):
     with raises_one_line("LshAttention", "linear or softmax"):
         MultiHeadCrossAttention(16, 2, attention=partial(LshAttention, num_buckets=4, window=8))
@@ -253,7 +279,8 @@ def test_weights_are_those_of_the_definition(cross):
     assert weights.shape == (2, 3, 2, LENGTH, source.shape[1])
     for found, (layer, x, y) in zip(weights, given, strict=True):
         q = layer.project_query(x).unflatten(-1, (2, 8))
-        k, v = layer.project_source(encoded).unflatten(-1, (4, 8)).chunk(2, dim=2)
+        k, v = layer.project_source(encoded).unflatten(-1, (-1, 8)).chunk(2, dim=2)
+        k, v = (z.expand(-1, -1, 2, -1) for z in (k, v))  # where both heads have the same
         if cross == "softmax":
             scores = torch.einsum("bthd,bshd->bhts", q, k) / 8**0.5
             expected = scores.softmax(-1)

@@ -11,7 +11,7 @@ from linear_transformers.shapes import Lengths
 
 
 class ShortConvolution(nn.Module):
-    """A depthwise convolution over time: y_i = sum_j w_j x_(i - j), each channel on its own.
+    """A depthwise convolution over time: y_i = sum_j w_j x_(i - width + 1 + j), each channel alone.
 
     The state is the last `width - 1` inputs.
 

@@ -89,14 +89,23 @@ class DecoderBlock(Block):
         if kept is None:
             kept, readers = rows // state.readers, 1
         else:
-            readers = len(rows) // len(kept)
+            readers, rest = divmod(len(rows), len(kept))
+            if rest:
+                raise ValueError(
+                    f"{len(rows)} rows cannot share {len(kept)} sources evenly. Give as many rows "
+                    "for each source."
+                )
             if len(kept) == len(state.memory[0]):  # all of them: nothing is copied
                 return DecoderState(past, state.memory, readers)
         return DecoderState(past, self.cross.select(state.memory, kept), readers)
 
     def prefill(self, x: Hidden, state: DecoderState | None = None) -> tuple[Hidden, DecoderState]:
         assert state is not None, "the memory of the source is in the state"
-        assert state.readers == 1, "only single positions are read for several readers"
+        if state.readers > 1:
+            raise ValueError(
+                f"{state.readers} sequences share a source, for which there is only `step`. "
+                "Select them without `sources` first."
+            )
         mixed, past = self.mixer.prefill(self._normed(x), state.past)
         x = self._crossed(self._mixed(x, mixed), state.memory)
         return self._fed(x), state._replace(past=past)

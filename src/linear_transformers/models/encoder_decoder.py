@@ -156,14 +156,14 @@ class EncoderDecoder(nn.Module):
             tokens: See `forward`.
             source: The tokens of sources of one length.
         """
+        encoded = self.encoder(_scaled(self.source_tokens, source))
+        memories = self.decoder.summarize(encoded)
         read: list[Hidden] = []
         crosses = [block.cross for block in self.decoder.decoder_blocks]
         hooks = [
             cross.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
             for cross in crosses
         ]
-        encoded = self.encoder(_scaled(self.source_tokens, source))
-        memories = self.decoder.summarize(encoded)
         try:
             self.decoder(_scaled(self.target_tokens, tokens), memories=memories)
         finally:
