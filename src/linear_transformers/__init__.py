@@ -8,13 +8,14 @@ Layers, each importing only from those below it:
     tasks                        the plug, and the tasks
     runs                         a run on disk: folder, checkpoints, sweeps
     pictures                     grids, alignments, tables
-    sampling | data              steppers and completion | data sets
+    sampling | data              steppers, completion, beam search | data sets
     models | distributions | ctc stacks, embeddings, heads | log_prob and sample | CTC
+    mixers                       layers of heads around them; the published fast-weight layers
     attention                    one mechanism a file, one class, both forms
     kernels                      compiled implementations: C++, Triton, CUDA
     feature_maps | ops           phi | pure functions of tensors, in plain PyTorch
     shapes | config | provenance the alphabet | what may be said and named | where a figure is from
-    files                        files that are whole or absent
+    files | stopping             files that are whole or absent | signals
 
 `tasks` and everything below it is free of frameworks, and usable as a library.
 
@@ -75,8 +76,8 @@ def load(
             the process ends. Nothing else of a checkpoint can run code.
 
     Returns:
-        An `ImageModel`, a `SpeechModel`, a `SequenceModel`: what the checkpoint's task is loaded
-        as, with methods for what it can do.
+        An `ImageModel`, `SpeechModel`, `Translator` or `SequenceModel`: what the checkpoint's task
+        is loaded as, with methods for what it can do.
 
     Raises:
         ValueError: There is no such run or file, it is damaged, or it names classes from outside.

@@ -14,7 +14,9 @@ from linear_transformers.attention import (
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import (
     DeltaNet,
+    GatedDeltaNet,
     GatedLinearAttention,
+    KimiDeltaAttention,
     MultiHeadAttention,
     MultiScaleRetention,
 )
@@ -41,6 +43,8 @@ ENCODERS = {
 CAUSAL = {
     **{name: ENCODERS[name] for name in ("linear", "softmax", "lsh4", "linear_conv")},
     "delta": DeltaNet,
+    "gated_delta": GatedDeltaNet,
+    "kimi_delta": KimiDeltaAttention,
     "gated": GatedLinearAttention,
     "retention": MultiScaleRetention,
 }
