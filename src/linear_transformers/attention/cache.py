@@ -28,6 +28,7 @@ class Buffer:
 
     @property
     def capacity(self) -> int:
+        """The number of positions that it has room for."""
         return self.keys.shape[2]
 
 
@@ -39,10 +40,12 @@ class KeyValueCache(NamedTuple):
 
     @property
     def keys(self) -> Float[torch.Tensor, "b k s d"]:
+        """The keys so far."""
         return self.buffer.keys[:, :, : self.length]
 
     @property
     def values(self) -> Float[torch.Tensor, "b k s m"]:
+        """The values so far."""
         return self.buffer.values[:, :, : self.length]
 
     def append(

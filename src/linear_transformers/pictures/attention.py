@@ -9,12 +9,10 @@ from PIL import Image, ImageDraw
 from linear_transformers.pictures.fonts import Font, font_of
 from linear_transformers.pictures.grids import INK, PAPER, save_image
 
-CELL, GAP, LETTER = 12, 14, 8  # pixels: a cell's side, between panels, a letter's width at most
-FONT_SIZE, LINE, NUMBER = (
-    11,
-    18,
-    60,
-)  # pixels: letters, the line under panels, the words beside them
+# Pixels:
+CELL, GAP = 12, 14  # a cell's side; between panels
+FONT_SIZE, LETTER = 11, 8  # letters, and their greatest width
+LINE, NUMBER = 18, 60  # the line under panels; the words beside them
 
 
 def draw_weights(
