@@ -28,6 +28,7 @@ def main() -> None:
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--tests", nargs="+", help="test splits; unset, that of each run")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
+    parser.add_argument("--weights", help="ema or raw; unset, those that were tested")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
@@ -36,7 +37,7 @@ def main() -> None:
     measurement = Measurement("translation", "Translation", device=options.device, seeds=seeds)
     rows: list[dict[str, Any]] = []
     for path, source in zip(paths, sources, strict=True):
-        trained = load(path, device=options.device)
+        trained = load(path, device=options.device, weights=options.weights)
         if not isinstance(trained, Translator):
             raise ValueError(f"{path} is not a model of pairs of texts; give one that is.")
         splits = [{"test": test} for test in options.tests] if options.tests else [{}]
