@@ -2,6 +2,7 @@
 
     uv run python -m benchmarks.collect digits runs/NAME runs/NAME
     uv run python -m benchmarks.collect copying runs/sweeps/NAME
+    uv run python -m benchmarks.collect transduction --named runs/sort-linear runs/sort-softmax
 
 This reads each run's config.yaml, metrics.jsonl and provenance.json, and a multirun's results.json,
 and writes results/digits.json. Call it on the machine that trained, for uninterrupted runs.
@@ -29,8 +30,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="the device that trained")
     parser.add_argument("--title", help="the table's title; unset, Runs on <name>")
     parser.add_argument("--note", help="a note above the table")
+    parser.add_argument("--named", action="store_true", help="rows have the names of their runs")
     options = parser.parse_args()
-    rows = [row for path in options.runs for row in rows_of(path)]
+    rows = [row for path in options.runs for row in rows_of(path, named=options.named)]
     sources = [source_of(run) for path in options.runs for run in runs_of(path)]
     title = options.title or f"Runs on {options.name}"
     seeds = (source["seed"] for source in sources)
@@ -39,12 +41,11 @@ def main() -> None:
     print(measurement.save(rows, seconds=seconds, note=options.note, sources=sources))
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def rows_of(path: Path, *, named: bool = False) -> list[dict[str, Any]]:
     """Return the row of a run, or the rows of a multirun's finished jobs."""
-    if not (path / "results.json").is_file():
-        return [figures(path)]
-    table = table_of(_done(path))
-    return [{name: value for name, value in row.items() if name != "run"} for row in table]
+    many = (path / "results.json").is_file()
+    rows = table_of(_done(path)) if many else [{"run": path.name, **figures(path)}]
+    return [{name: x for name, x in row.items() if named or name != "run"} for row in rows]
 
 
 def runs_of(path: Path) -> list[Path]:

@@ -311,6 +311,9 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     if written["commit"] is not None:
         assert f"commit {written['commit'][:7]}" in page
         assert "lacks" not in page
+    call(collect, monkeypatch, "digits", "--named", f"{tmp_path}/runs/tiny")
+    (named,) = json.loads((results / "digits.json").read_text())["rows"]
+    assert named == {"run": "tiny", **row}
 
 
 def test_a_run_that_did_not_say_how_it_came_about_is_collected_and_named(
