@@ -208,13 +208,18 @@ def main() -> None:
     seeds = sorted({*options.seeds, *(seed for _, seed in records)})
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
     measurement = Measurement(name, title, device="cpu", seeds=seeds)
-    missing = [job for job in jobs if (job.variant, job.seed) not in records]
-    for job in run(missing, options.cores) if missing else [None]:  # the table at least
-        if job:
-            records[job.variant, job.seed] = record_of(job, plan)
+
+    def save() -> None:
         seconds = sum(source["seconds"] for source in records.values())
         sources = [*records.values(), *others]
         measurement.save(table(records, plan), sources=sources, seconds=seconds)
+
+    missing = [job for job in jobs if (job.variant, job.seed) not in records]
+    if not missing:
+        save()  # the table may be another one
+    for job in run(missing, options.cores):
+        records[job.variant, job.seed] = record_of(job, plan)
+        save()
     print(markdown(table(records, plan)))
     print(f"written to {measurement.path}")
 
