@@ -36,6 +36,16 @@ def test_no_item_is_in_two_splits(function):
     assert all(one.isdisjoint(other) for one, other in combinations(items, 2))
 
 
+@pytest.mark.parametrize("function", [*STRINGS, "dates"])
+def test_no_pair_is_there_twice(function, raises_one_line):
+    """Else a test set would be of the few short strings, time and again."""
+    data = Transductions(function=function, max_length=3, **SMALL)
+    for split in SPLITS:
+        assert len({*data.pairs(split)}) == len(data.pairs(split))
+    with raises_one_line("data.num_train=300000", "at most"):
+        Transductions(function=function, max_length=3, num_train=300_000)
+
+
 def test_pairs_are_the_same_whenever_they_are_made():
     first, second = (Transductions(seed=seed, **SMALL) for seed in (0, 1))
     for split in SPLITS:

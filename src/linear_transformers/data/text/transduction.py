@@ -43,7 +43,7 @@ SHARES = {"test": range(1), "val": range(1, 2), "train": range(2, 10)}  # of ten
 class Transductions(PairSource):
     """Strings of letters to be copied, reversed or sorted; or dates in many formats, to ISO 8601.
 
-    No string and no day is in two splits: a hash of it says in which it is.
+    No string and no day is in two splits: a hash of it says in which it is. No pair is there twice.
 
     Args:
         batch_tokens: See `PairSource`.
@@ -54,7 +54,7 @@ class Transductions(PairSource):
         options: See `PairSource`. The pairs do not depend on the seed.
 
     Raises:
-        ValueError: The function is unknown; or see `PairSource`.
+        ValueError: The function is unknown, or there are not so many pairs; or see `PairSource`.
     """
 
     natural = False
@@ -76,16 +76,24 @@ class Transductions(PairSource):
         self.function = function
         self.max_length = max_length
         self.sizes = {"train": num_train, "val": num_held_out, "test": num_held_out}
+        count = len(FORMATS) * NUM_DAYS if function == DATES else len(LETTERS) ** max_length
+        for split, name in (("train", "num_train"), ("test", "num_held_out")):
+            most = count * len(SHARES[split]) // 20  # half of them: the last ones take long to find
+            if self.sizes[split] > most:
+                raise ValueError(
+                    f"data.{name}={self.sizes[split]} are too many different pairs. Ask for at "
+                    f"most {most}, or raise data.max_length."
+                )
 
     def read(self, split: Split) -> list[Pair]:
         random = np.random.default_rng((SPLITS.index(split), self.max_length))
         make = self._date if self.function == DATES else self._string
-        found: list[Pair] = []
+        found: dict[Pair, None] = {}  # in their order; short strings would come again and again
         while len(found) < self.sizes[split]:
             key, pair = make(random)
             if crc32(key.encode()) % 10 in SHARES[split]:
-                found.append(pair)
-        return found
+                found[pair] = None
+        return [*found]
 
     def _string(self, random: np.random.Generator) -> tuple[str, Pair]:
         length = random.integers(1, self.max_length, endpoint=True)
