@@ -5,6 +5,8 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from linear_transformers.ops.precision import widened, without_autocast
+
 IGNORED = -100  # a target that does not count
 FEW = 1000  # classes: all their scores at once take less time than parts of them
 
@@ -21,7 +23,8 @@ def cross_entropy(
         sum over targets of log(sum_c exp(z_c)) - (1 - s) z_target - s mean_c(z_c)
 
     Where classes are many, torch computes scores and gradients for some positions at a time. Its
-    function knows no smoothing, for which each target's score and the mean of W suffice.
+    function knows no smoothing, for which each target's score and the mean of W suffice. All is
+    computed in float32 at least.
 
     Args:
         x: What the scores are computed from.
@@ -30,6 +33,11 @@ def cross_entropy(
         label_smoothing: The share s of a target's probability that is divided among all classes
             (Szegedy et al., 2015).
     """
+    with without_autocast(x):
+        return _summed(*widened(x, weight), targets, label_smoothing)
+
+
+def _summed(x: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
     if len(weight) < FEW or not hasattr(nn, "LinearCrossEntropyOptions"):  # torch 2.11 has none
         scores = F.linear(x, weight)
         return F.cross_entropy(scores, targets, reduction="sum", label_smoothing=label_smoothing)

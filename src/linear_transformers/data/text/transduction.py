@@ -81,8 +81,9 @@ class Transductions(PairSource):
             most = count * len(SHARES[split]) // 20  # half of them: the last ones take long to find
             if self.sizes[split] > most:
                 raise ValueError(
-                    f"data.{name}={self.sizes[split]} are too many different pairs. Ask for at "
-                    f"most {most}, or raise data.max_length."
+                    f"data.{name}={self.sizes[split]} are too many different pairs of "
+                    f"data.function={function} data.max_length={max_length}. Ask for at most "
+                    f"{most}."
                 )
 
     def read(self, split: Split) -> list[Pair]:

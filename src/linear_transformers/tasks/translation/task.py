@@ -17,7 +17,6 @@ from linear_transformers.mixers import MultiHeadCrossAttention
 from linear_transformers.models import EncoderDecoder, Transformer
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.cross_entropy import IGNORED, cross_entropy
-from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import PairBatch
 from linear_transformers.tasks.base import (
     Evaluation,
@@ -105,14 +104,12 @@ class Translation(Task):
     def loss(self, batch: PairBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
         x = self.model(*_read(batch), scored=False)
         targets, real = _to_predict(batch)
-        head = self.model.head.weight
-        with without_autocast(x):
-            nats = cross_entropy(
-                x.to(head.dtype).flatten(0, 1),
-                head,
-                targets.where(real, IGNORED).flatten(),
-                label_smoothing=self.label_smoothing,
-            )
+        nats = cross_entropy(
+            x.flatten(0, 1),
+            self.model.head.weight,
+            targets.where(real, IGNORED).flatten(),
+            label_smoothing=self.label_smoothing,
+        )
         loss = nats / real.sum()
         return loss, {"loss": loss.detach()}
 
