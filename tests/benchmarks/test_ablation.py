@@ -4,7 +4,8 @@ import json
 import shutil
 import subprocess
 import sys
-import time
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from statistics import fmean, stdev
 
 import pytest
@@ -93,18 +94,24 @@ def test_runs_with_other_overrides_are_others(run, tmp_path):
 
 def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
     """But for one that may have begun before the failure was seen."""
-    begun = []
-
+    begun, stopped = [], threading.Event()
     given = subprocess.run
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait=True, *, cancel_futures=False):
+            super().shutdown(wait=False, cancel_futures=cancel_futures)
+            stopped.set()
+            super().shutdown(wait=wait)
 
     def failing(command, **options):
         if "train.py" not in command:
             return given(command, **options)
         begun.append(command)
-        time.sleep(0.2)
+        assert len(begun) == 1 or stopped.wait(60)
         return subprocess.CompletedProcess(command, 1, "", "error: no memory")
 
     monkeypatch.setattr(ablation.subprocess, "run", failing)
+    monkeypatch.setattr(ablation, "ThreadPoolExecutor", Pool)
     with pytest.raises(SystemExit, match="error: no memory"):
         run("--cores", "0")
     assert len(begun) <= 2  # of four
