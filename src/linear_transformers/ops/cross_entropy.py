@@ -34,7 +34,8 @@ def cross_entropy(
             (Szegedy et al., 2015).
     """
     with without_autocast(x):
-        return _summed(*widened(x, weight), targets, label_smoothing)
+        x, weight = widened(x, weight)
+        return _summed(x, weight, targets, label_smoothing)
 
 
 def _summed(x: Tensor, weight: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
