@@ -21,11 +21,13 @@ from tests.programs import QUICK, complaint, forge, run
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
-    """Runs of one step: linear, with an average of its weights; softmax; a categorical head."""
+    """Runs of one step: linear, with an average of its weights; softmax and lsh; a categorical
+    head."""
     folder = tmp_path_factory.mktemp("runs")
     for name, choices in {
         "linear": ("callbacks=ema", "callbacks.ema.decay=0.5", "trainer.limit_train_batches=3"),
         "softmax": ("model=softmax",),
+        "lsh": ("model=lsh1",),
         "categorical": ("task/distribution=categorical",),
     }.items():
         run("train", *QUICK, *choices, f"paths.runs={folder}", f"run_id={name}", "test=false")
@@ -191,7 +193,8 @@ def test_averaged_and_raw_weights_can_be_chosen(runs, refused):
         ("linear", ["precision=float64"], "recurrent"),
         ("linear", ["precision=bfloat16", "stepper=recurrent"], "recurrent"),
         ("linear", ["stepper=recurrent"], "recurrent"),
-        ("softmax", ["precision=bfloat16"], "recurrent"),
+        ("softmax", ["precision=bfloat16"], "compiled"),
+        ("softmax", ["stepper=recurrent"], "recurrent"),
         ("softmax", ["precision=float64"], "recurrent"),
     ],
 )
@@ -214,8 +217,8 @@ def test_the_kernel_that_trained_does_not_bind_whoever_samples(runs, tmp_path):
 @pytest.mark.parametrize(
     ("ckpt", "choices", "words"),
     [
-        ("softmax", ["stepper=compiled"], ("stepper=compiled", "linear attention")),
-        ("softmax", ["precision=int8"], ("precision=int8", "linear attention")),
+        ("lsh", ["stepper=compiled"], ("stepper=compiled", "softmax attention")),
+        ("lsh", ["precision=int8"], ("precision=int8", "softmax attention")),
         ("linear", ["stepper=compiled", "precision=float64"], ("=compiled", "=float64", "int8")),
         ("linear", ["stepper=recurrent", "precision=int8"], ("=recurrent", "=int8", "float16")),
         ("linear", ["stepper=fast"], ("stepper=fast", "recurrent")),
@@ -357,6 +360,11 @@ def test_a_request_the_checkpoint_cannot_serve_gets_one_line(refused, argument, 
 def test_contradictions_get_one_line(refused, arguments, words):
     message = refused(*arguments)
     assert all(word in message for word in words), message
+
+
+def test_what_rounding_costs_is_not_a_difference_of_the_two_forms(sampled):
+    _, record = sampled("images=1", "check=true", "precision=int8")
+    assert record["step_against_forward"] < 1e-5
 
 
 def test_generating_needs_no_test_images_for_its_check(sampled):

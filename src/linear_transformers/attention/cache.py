@@ -52,13 +52,17 @@ class KeyValueCache(NamedTuple):
         self, keys: Float[torch.Tensor, "b k s d"], values: Float[torch.Tensor, "b k s m"]
     ) -> "KeyValueCache":
         """Return a cache with more positions at its end. This one is left unmodified."""
-        start, end = self.length, self.length + keys.shape[2]
-        buffer = self.buffer
+        longer = self.lengthened(keys.shape[2])
+        longer.keys[:, :, self.length :] = keys
+        longer.values[:, :, self.length :] = values
+        return longer
+
+    def lengthened(self, count: int) -> "KeyValueCache":
+        """Return a cache with more positions at its end, of which nothing is written yet."""
+        end, buffer = self.length + count, self.buffer
         # With gradients every step needs memory of its own, which the backward pass reads.
-        if buffer.taken != start or end > buffer.capacity or torch.is_grad_enabled():
-            buffer = self._copied(capacity=max(end, buffer.capacity, 2 * start))
-        buffer.keys[:, :, start:end] = keys
-        buffer.values[:, :, start:end] = values
+        if buffer.taken != self.length or end > buffer.capacity or torch.is_grad_enabled():
+            buffer = self._copied(capacity=max(end, buffer.capacity, 2 * self.length))
         buffer.taken = end
         return KeyValueCache(buffer, end)
 

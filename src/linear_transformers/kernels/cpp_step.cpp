@@ -1,19 +1,18 @@
-// One position of a whole stack of blocks with linear attention, on CPUs: eqs. 16-20 of
-// Katharopoulos et al. (2020) with everything around them, for a batch of sequences. Blocks may have
-// a short convolution, norms and gates of the heads' outputs, RMS norms and a gated feed-forward part.
+// One position of a whole stack of blocks, on CPUs: linear attention, eqs. 16-20 of Katharopoulos et
+// al. (2020), or softmax attention with its cache, and everything around them, for a batch of
+// sequences. Blocks may have a short convolution, norms and gates of the heads' outputs, RMS norms
+// and a gated feed-forward part.
 //
-// A step of few sequences is bound by reading the weights and by the cost of calls. So the weights
-// are packed in the order in which they are read, in float32, bfloat16 or int8 (with a scale for
-// each output), and the stack is one call. Arithmetic is in float32. States change in place.
+// A step of few sequences is bound by reading the weights and by the cost of calls, one of many by
+// its products. So weights are packed in the order in which they are read, in float32, bfloat16 or
+// int8, a product takes its inputs in the same format, as the processor multiplies it, and the stack
+// is one call. Sums, everything else and states are in float32. States change in place.
 //
 // Every sum has a fixed order of terms, whatever the batch and the number of threads: a sequence's
 // outputs do not depend on the rest of the batch, to the last bit.
 #include <omp.h>
 
 #include <algorithm>
-#if defined(__AVX512F__)
-#include <immintrin.h>
-#endif
 
 #include "cpp_vectors.h"
 
@@ -33,11 +32,13 @@ constexpr int64_t kPanel = kVectors * kSize;  // outputs whose weights are packe
 
 enum Format : int64_t { kFloat32, kBfloat16, kInt8 };
 
-// y = scale (W x) + bias. W is packed: panels of kPanel outputs, of each panel all inputs in turn.
+// y = scale (W x) + bias. W is packed: panels of kPanel outputs, of each panel all words of inputs in
+// turn, and of each word the inputs that it has, side by side, of every output.
 struct Matrix {
   const void* weights;
   const float* scale;  // may be null
   const float* bias;
+  const float* sums;  // of the weights of each output, scaled; of int8 alone
   int64_t inputs, outputs, format;
 };
 
@@ -47,19 +48,23 @@ struct Norm {
 
 enum Activation : int64_t { kRelu, kGelu, kSwiglu };
 enum Gate : int64_t { kNone, kSilu, kSigmoid };
+enum Attention : int64_t { kLinear, kSoftmax };
 
 struct Layer {
   Matrix project_in, project_out, up, down;
   Norm mixer_norm, feedforward_norm;
   const float* taps;         // of the short convolution, [taps, 3 e]; the last is the present's
   const float* output_norm;  // of a head's outputs, [c]; may be null
-  float *kv_sum, *k_sum;     // [b, h, c, c] and [b, h, c]
   float* inputs;             // of the short convolution, [b, taps - 1, 3 e]
+  // The past: of linear attention kv_sum and k_sum, [b, h, c, c] and [b, h, c]; of softmax attention
+  // keys and values, both [b, h, capacity, c].
+  float* past[2];
 };
 
 struct Stack {
   // hidden: what the feed-forward part narrows; taps: 0 is no convolution.
-  int64_t batch, width, heads, hidden, layers, threads, activation, taps, gate;
+  int64_t batch, width, heads, hidden, layers, threads, activation, taps, gate, attention;
+  int64_t length, capacity;  // of the cache: the positions with the present one, and its room
   bool pre_norm;
   float norm_eps, eps, output_norm_eps;  // of norms of vectors, of attention, of norms of heads
   Norm norm;
@@ -70,45 +75,164 @@ namespace {
 
 int64_t padded(int64_t width) { return (width + kPanel - 1) / kPanel * kPanel; }
 
-template <typename T>
-inline Vec weights_at(const T* x) {
-  return load(x);
-}
-#if defined(__AVX512F__)  // gcc converts a vector of bytes one element at a time
-inline Vec weights_at(const int8_t* x) {
-  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(x));
-  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes));
-}
+// A vector of words, 4 bytes each: one float, two bfloat16 or four int8.
+using Ints = Lanes<int32_t>::type;
+inline Words words_at(const void* x) { return *static_cast<const Words*>(x); }
+
+// The inputs of a product, in its format: rows of words.
+struct Inputs {
+  const uint32_t* words;
+  int64_t stride;
+  const float *step, *least;  // of each row, of int8 alone: an input is about step * level + least
+};
+
+struct Float32 {
+  using Sums = Floats;
+  static constexpr int64_t kInWord = 1;
+
+  static Inputs inputs(int64_t, int64_t, const float* x, int64_t stride, float*) {
+    return {reinterpret_cast<const uint32_t*>(x), stride, nullptr, nullptr};
+  }
+  static Sums add(Sums sums, uint32_t x, Words w) { return sums + (Floats)(Words{} + x) * (Floats)w; }
+  static Floats floats(Sums sums, const Inputs&, int64_t, const Matrix& matrix, int64_t y) {
+    return matrix.scale ? sums * load(matrix.scale + y) : sums;
+  }
+};
+
+struct Bfloat16 {
+  using Sums = Floats;
+  static constexpr int64_t kInWord = 2;
+
+  static Inputs inputs(int64_t rows, int64_t width, const float* x, int64_t stride, float* room) {
+    const int64_t words = (width + 1) / 2;
+    for (int64_t b = 0; b < rows; ++b) {
+      auto* row = reinterpret_cast<bfloat16*>(room + b * words);
+      if (width % 2) row[width] = bfloat16(0.0f);
+      copy(x + b * stride, row, width);
+    }
+    return {reinterpret_cast<const uint32_t*>(room), words, nullptr, nullptr};
+  }
+  static Sums add(Sums sums, uint32_t x, Words w) {
+    // Intel's processors, which know float16 too, take longer for the instruction than for two
+    // products in float32: 24 ms against 18.5 a step of 128 sequences.
+#if defined(__AVX512BF16__) && !defined(__AVX512FP16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)(Words{} + x), (__m512bh)w);
 #else
-inline Vec weights_at(const int8_t* x) {
-  typedef int8_t Bytes __attribute__((vector_size(kVectorBytes / 4), aligned(1), may_alias));
-  return __builtin_convertvector(*reinterpret_cast<const Bytes*>(x), Vec);
-}
+    const Words both = Words{} + x;
+    sums += (Floats)(both << 16) * (Floats)(w << 16);
+    return sums + (Floats)(both & 0xFFFF0000u) * (Floats)(w & 0xFFFF0000u);
 #endif
+  }
+  static Floats floats(Sums sums, const Inputs& x, int64_t row, const Matrix& matrix, int64_t y) {
+    return Float32::floats(sums, x, row, matrix, y);
+  }
+};
+
+// Weights have 255 levels, and inputs 256 between the least and the greatest of their row. Products of
+// levels and their sums are exact, so every processor has the same ones.
+struct Int8 {
+  using Sums = Ints;
+  static constexpr int64_t kInWord = 4;
+
+  static Inputs inputs(int64_t rows, int64_t width, const float* x, int64_t stride, float* room) {
+    const int64_t words = (width + 3) / 4;
+    float *step = room, *least = room + rows;
+    auto* levels = reinterpret_cast<uint32_t*>(room + 2 * rows);
+    for (int64_t b = 0; b < rows; ++b)
+      quantize(x + b * stride, width, step[b], least[b],
+               reinterpret_cast<uint8_t*>(levels + b * words));
+    return {levels, words, step, least};
+  }
+  static void quantize(const float* x, int64_t width, float& step, float& least, uint8_t* levels) {
+    Floats low = Floats{} + x[0], high = low, strange = {};
+    const auto see = [&](Floats values) {
+      low = values < low ? values : low;
+      high = values > high ? values : high;
+      strange += values - values;  // NaN, of a NaN or an infinity
+    };
+    int64_t i = 0;
+    for (; i + kLanes <= width; i += kLanes) see(load(x + i));
+    for (; i < width; ++i) see(Floats{} + x[i]);
+    least = low[0];
+    float greatest = high[0], none = strange[0];
+    for (int lane = 1; lane < kLanes; ++lane) {
+      least = std::min(least, low[lane]);
+      greatest = std::max(greatest, high[lane]);
+      none += strange[lane];
+    }
+    step = (greatest - least) / 255;
+    const float levels_in_one = step > 1e-30f ? 1 / step : 0;
+    for (i = 0; i < width; i += kLanes) {
+      const int64_t count = std::min<int64_t>(kLanes, width - i);
+      const Floats values = count == kLanes ? load(x + i) : load(Rest<float>(x + i, count).values);
+      const Bytes level = bytes_of(__builtin_convertvector((values - least) * levels_in_one + 0.5f, Ints));
+      std::memcpy(levels + i, &level, count);
+    }
+    std::memset(levels + width, 0, -width & 3);
+    least += none;
+  }
+  // 16 or fewer levels to a vector of as many bytes.
+  typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
+  static Bytes bytes_of(Ints x) {
+#if defined(__AVX512F__)  // gcc converts such vectors one element at a time
+    return (Bytes)_mm512_cvtepi32_epi8((__m512i)x);
+#else
+    return __builtin_convertvector(x, Bytes);
+#endif
+  }
+  static Sums add(Sums sums, uint32_t x, Words w) {
+    const Words levels = Words{} + x;
+#if defined(__AVX512VNNI__)
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)levels, (__m512i)w);
+#elif defined(__AVXVNNI__) && !defined(__AVX512F__)
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)levels, (__m256i)w);
+#else
+    // Two and two, as 16 bits each.
+    typedef int16_t Pairs __attribute__((vector_size(kVectorBytes)));
+    const Pairs even = (Pairs)(levels & 0x00FF00FFu), odd = (Pairs)(levels >> 8 & 0x00FF00FFu);
+    const Pairs even_weights = (Pairs)w << 8 >> 8, odd_weights = (Pairs)w >> 8;
+#if defined(__AVX512BW__)
+    sums += (Ints)_mm512_madd_epi16((__m512i)even, (__m512i)even_weights);
+    return sums + (Ints)_mm512_madd_epi16((__m512i)odd, (__m512i)odd_weights);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    sums += (Ints)_mm256_madd_epi16((__m256i)even, (__m256i)even_weights);
+    return sums + (Ints)_mm256_madd_epi16((__m256i)odd, (__m256i)odd_weights);
+#else
+    const Pairs low = even * even_weights, high = odd * odd_weights;  // at most 255 * 127: 16 bits
+    sums += ((Ints)low << 16 >> 16) + ((Ints)low >> 16);
+    return sums + ((Ints)high << 16 >> 16) + ((Ints)high >> 16);
+#endif
+#endif
+  }
+  static Floats floats(Sums sums, const Inputs& x, int64_t row, const Matrix& matrix, int64_t y) {
+    return __builtin_convertvector(sums, Floats) * x.step[row] * load(matrix.scale + y) +
+           x.least[row] * load(matrix.sums + y);
+  }
+};
 
 // The sums of `R` sequences and one panel, each given to write(sequence, output, sums).
-template <int R, typename W, typename Write>
-inline void block(const float* x, int64_t stride, const W* weights, int64_t inputs,
+template <typename F, int R, typename Write>
+inline void block(const uint32_t* x, int64_t stride, const uint32_t* weights, int64_t words,
                   const Write& write) {
-  Vec sums[R][kVectors] = {};
-  for (int64_t i = 0; i < inputs; ++i, weights += kPanel) {
-    Vec w[kVectors];
-    for (int v = 0; v < kVectors; ++v) w[v] = weights_at(weights + v * kSize);
+  typename F::Sums sums[R][kVectors] = {};
+  for (int64_t i = 0; i < words; ++i, weights += kPanel) {
+    Words w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = words_at(weights + v * kSize);
     for (int r = 0; r < R; ++r)
-      for (int v = 0; v < kVectors; ++v) sums[r][v] += x[r * stride + i] * w[v];
+      for (int v = 0; v < kVectors; ++v) sums[r][v] = F::add(sums[r][v], x[r * stride + i], w[v]);
   }
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < kVectors; ++v) write(r, v * kSize, sums[r][v]);
 }
 
-template <int R, typename W, typename Write>
-inline void block_of(int64_t rows, const float* x, int64_t stride, const W* weights,
-                     int64_t inputs, const Write& write) {
+template <typename F, int R, typename Write>
+inline void block_of(int64_t rows, const uint32_t* x, int64_t stride, const uint32_t* weights,
+                     int64_t words, const Write& write) {
   if constexpr (R > 0) {
     if (rows == R)
-      block<R>(x, stride, weights, inputs, write);
+      block<F, R>(x, stride, weights, words, write);
     else
-      block_of<R - 1>(rows, x, stride, weights, inputs, write);
+      block_of<F, R - 1>(rows, x, stride, weights, words, write);
   }
 }
 
@@ -123,33 +247,36 @@ struct Share {
   int64_t begin, end;
 };
 
-template <typename W, typename Write>
-void product_in(const Stack& n, const Matrix& matrix, const float* x, int64_t stride,
+template <typename F, typename Write>
+void product_in(const Stack& n, const Matrix& matrix, const float* x, int64_t stride, float* room,
                 const Write& write) {
   const int64_t groups = (n.batch + kRows - 1) / kRows;
-  const W* weights = static_cast<const W*>(matrix.weights);
+  const int64_t words = (matrix.inputs + F::kInWord - 1) / F::kInWord;
+  const auto* weights = static_cast<const uint32_t*>(matrix.weights);
+  const Inputs in = F::inputs(n.batch, matrix.inputs, x, stride, room);
   const Share share(padded(matrix.outputs) / kPanel * groups);
   for (int64_t unit = share.begin; unit < share.end; ++unit) {
     const int64_t panel = unit / groups, first = unit % groups * kRows, column = panel * kPanel;
-    block_of<kRows>(std::min<int64_t>(kRows, n.batch - first), x + first * stride, stride,
-                    weights + column * matrix.inputs, matrix.inputs,
-                    [&](int64_t row, int64_t offset, Vec sums) {
-                      const int64_t y = column + offset;
-                      if (matrix.scale) sums *= load(matrix.scale + y);
-                      write(first + row, y, sums + load(matrix.bias + y));
-                    });
+    block_of<F, kRows>(std::min<int64_t>(kRows, n.batch - first), in.words + first * in.stride,
+                       in.stride, weights + column * words, words,
+                       [&](int64_t row, int64_t offset, auto sums) {
+                         const int64_t y = column + offset;
+                         const Floats values = F::floats(sums, in, first + row, matrix, y);
+                         write(first + row, y, values + load(matrix.bias + y));
+                       });
   }
 }
 
 // This thread's share of a product with all sequences, each vector given to
-// write(sequence, output, values). Bias and scale are as wide as the panels.
+// write(sequence, output, values). Bias and scale are as wide as the panels. The inputs in the
+// product's format go to `room`, which is this thread's own: that is cheaper than another barrier.
 template <typename Write>
-void product(const Stack& n, const Matrix& matrix, const float* x, int64_t stride,
+void product(const Stack& n, const Matrix& matrix, const float* x, int64_t stride, float* room,
              const Write& write) {
   switch (matrix.format) {
-    case kFloat32: return product_in<float>(n, matrix, x, stride, write);
-    case kBfloat16: return product_in<bfloat16>(n, matrix, x, stride, write);
-    case kInt8: return product_in<int8_t>(n, matrix, x, stride, write);
+    case kFloat32: return product_in<Float32>(n, matrix, x, stride, room, write);
+    case kBfloat16: return product_in<Bfloat16>(n, matrix, x, stride, room, write);
+    case kInt8: return product_in<Int8>(n, matrix, x, stride, room, write);
   }
 }
 
@@ -206,7 +333,7 @@ void convolve(const Stack& n, const float* __restrict taps, const float* __restr
   }
 }
 
-// One head of one sequence. `room` holds the features of a query and a key.
+// One head of one sequence with linear attention. `room` holds the features of a query and a key.
 void attend(const Stack& n, const float* q, const float* k, const float* v, float* kv_sum,
             float* k_sum, float* out, float* room, int64_t width) {
   float *phi_q = room, *phi_k = room + width;
@@ -226,6 +353,40 @@ void attend(const Stack& n, const float* q, const float* k, const float* v, floa
       s += phi_k[x] * v[y];
       sum += phi_q[x] * s;
     }
+    out[y] = sum * share;
+  }
+}
+
+// One head of one sequence with softmax attention, whose keys and values [capacity, width] get the
+// present ones. `room` holds the weights of all positions, and of a vector more.
+void attend_cached(const Stack& n, const float* q, const float* k, const float* v, float* keys,
+                   float* values, float* out, float* room, int64_t width) {
+  copy(k, keys + (n.length - 1) * width, width);
+  copy(v, values + (n.length - 1) * width, width);
+  float greatest = -INFINITY;
+  for (int64_t j = 0; j < n.length; ++j) {
+    room[j] = dot(q, keys + j * width, width);
+    greatest = std::max(greatest, room[j]);
+  }
+  const int64_t whole = (n.length + kLanes - 1) / kLanes * kLanes;
+  for (int64_t j = n.length; j < whole; ++j) room[j] = -INFINITY;
+  Floats sums = {};
+  for (int64_t j = 0; j < whole; j += kLanes) {
+    const Floats weights = exp_negative(load(room + j) - greatest);
+    store(weights, room + j);
+    sums += weights;
+  }
+  const float share = 1 / sum_of(sums);
+  int64_t y = 0;
+  for (; y + kSize <= width; y += kSize) {
+    Floats parts[4] = {};  // four sums at a time: one would wait for itself
+    for (int64_t j = 0; j < n.length; ++j)
+      parts[j % 4] += room[j] * load(values + j * width + y);
+    store((parts[0] + parts[1] + (parts[2] + parts[3])) * share, out + y);
+  }
+  for (; y < width; ++y) {
+    float sum = 0;
+    for (int64_t j = 0; j < n.length; ++j) sum += room[j] * values[j * width + y];
     out[y] = sum * share;
   }
 }
@@ -264,12 +425,15 @@ struct Room {
     sum = take(n.batch * width);
     inner = take(n.batch * hidden);
     own = take(n.threads * 2 * n.batch * width);
-    own_head = take(n.threads * kPerHead * width);
+    per_head = kPerHead * width + (n.attention == kSoftmax ? n.capacity + kLanes : 0);
+    own_head = take(n.threads * per_head);
+    per_product = n.batch * (2 + std::max(width, hidden));
+    own_product = take(n.threads * per_product);
     floats = next - data;
   }
-  int64_t width, projected, hidden;
+  int64_t width, projected, hidden, per_head, per_product;
   static constexpr int64_t kPerHead = 5;  // features of a query and a key; what was convolved
-  float *heads, *attended, *sum, *inner, *own, *own_head;
+  float *heads, *attended, *sum, *inner, *own, *own_head, *own_product;
   int64_t floats;
 };
 
@@ -279,6 +443,8 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   // Each thread normalises all sequences itself: that is cheaper than another barrier.
   float* x = room.own + thread * 2 * n.batch * width;
   float* normed = x + n.batch * width;
+  float* own_head = room.own_head + thread * room.per_head;
+  float* own_product = room.own_product + thread * room.per_product;
   const auto norm = [&](const Norm& by, const float* from, float* to) {
     for (int64_t b = 0; b < n.batch; ++b)
       normalize(by, from + b * width, to + b * width, e, n.norm_eps);
@@ -295,7 +461,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   for (int64_t i = 0; i < n.layers; ++i) {
     const Layer& layer = layers[i];
     if (n.pre_norm) norm(layer.mixer_norm, x, normed);
-    product(n, layer.project_in, n.pre_norm ? normed : x, width,
+    product(n, layer.project_in, n.pre_norm ? normed : x, width, own_product,
             [&](int64_t b, int64_t y, Vec values) {
               store(values, room.heads + b * room.projected + y);
             });
@@ -305,21 +471,26 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
       const int64_t b = unit / n.heads, first = unit % n.heads * head_width;
       const float* projected = room.heads + b * room.projected + first;
       const float* qkv[] = {projected, projected + e, projected + 2 * e};
-      float* own = room.own_head + thread * Room::kPerHead * width;
       for (int64_t part = 0; n.taps && part < 3; ++part) {
-        float* convolved = own + (2 + part) * width;
+        float* convolved = own_head + (2 + part) * width;
         convolve(n, layer.taps + part * e + first, qkv[part],
                  layer.inputs + b * (n.taps - 1) * 3 * e + part * e + first, convolved,
                  head_width);
         qkv[part] = convolved;
       }
       float* out_head = room.attended + b * width + first;
-      attend(n, qkv[0], qkv[1], qkv[2], layer.kv_sum + unit * head_width * head_width,
-             layer.k_sum + unit * head_width, out_head, own, head_width);
+      if (n.attention == kSoftmax) {
+        const int64_t cache = unit * n.capacity * head_width;
+        attend_cached(n, qkv[0], qkv[1], qkv[2], layer.past[0] + cache, layer.past[1] + cache,
+                      out_head, own_head + Room::kPerHead * width, head_width);
+      } else {
+        attend(n, qkv[0], qkv[1], qkv[2], layer.past[0] + unit * head_width * head_width,
+               layer.past[1] + unit * head_width, out_head, own_head, head_width);
+      }
       finish(n, layer.output_norm, projected + 3 * e, out_head, head_width);
     }
 #pragma omp barrier
-    product(n, layer.project_out, room.attended, width, add);
+    product(n, layer.project_out, room.attended, width, own_product, add);
 #pragma omp barrier
     if (n.pre_norm) {
       take(room.sum, width);
@@ -327,11 +498,12 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
     } else {
       norm(layer.mixer_norm, room.sum, x);
     }
-    product(n, layer.up, n.pre_norm ? normed : x, width, [&](int64_t b, int64_t y, Vec values) {
-      float* at = room.inner + b * room.hidden + y;
-      store(values, at);
-      if (n.activation != kSwiglu) activate(n, at);
-    });
+    product(n, layer.up, n.pre_norm ? normed : x, width, own_product,
+            [&](int64_t b, int64_t y, Vec values) {
+              float* at = room.inner + b * room.hidden + y;
+              store(values, at);
+              if (n.activation != kSwiglu) activate(n, at);
+            });
 #pragma omp barrier
     if (n.activation == kSwiglu) {
       const Share values(n.batch * n.hidden);
@@ -342,7 +514,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
       }
 #pragma omp barrier
     }
-    product(n, layer.down, room.inner, room.hidden, add);
+    product(n, layer.down, room.inner, room.hidden, own_product, add);
 #pragma omp barrier
     if (n.pre_norm)
       take(room.sum, width);
@@ -351,7 +523,7 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   }
   norm(n.norm, x, normed);
   const int64_t parameters = padded(n.head.outputs);
-  product(n, n.head, normed, width,
+  product(n, n.head, normed, width, own_product,
           [&](int64_t b, int64_t y, Vec values) { store(values, out + b * parameters + y); });
 }
 

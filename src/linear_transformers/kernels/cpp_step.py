@@ -1,7 +1,8 @@
-"""One position of a whole stack with linear attention in C++ for CPUs: `cpp_step.cpp`.
+"""One position of a whole stack with linear or softmax attention in C++ for CPUs: `cpp_step.cpp`.
 
 A step of a model is one call, with elu + 1 fused and weights packed in the order in which they are
-read. Weights packed in bfloat16 or int8 are rounded; arithmetic and states are float32.
+read. In bfloat16 and int8 the blocks' products round their weights and inputs, and sum in int32 or
+float32, by the processor's own instructions where it has them; all else and states are float32.
 """
 
 import ctypes
@@ -14,10 +15,11 @@ from jaxtyping import Float, Int8
 from torch import Tensor
 
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.ops.recurrent import LinearState
 
 SOURCE = "cpp_step.cpp"
 FORMATS = {"float32": 0, "bfloat16": 1, "int8": 2}  # `Format` in the source
+IN_WORD = {"float32": 1, "bfloat16": 2, "int8": 4}  # the inputs that a product takes at a time
+ATTENTIONS = {"linear": 0, "softmax": 1}  # `Attention`
 ACTIVATIONS = {"relu": 0, "gelu": 1, "swiglu": 2}  # `Activation`
 GATES = {None: 0, "silu": 1, "sigmoid": 2}  # `Gate`
 INT8_MAX = 127
@@ -53,14 +55,16 @@ class StepBlock(NamedTuple):
 class StepOptions(NamedTuple):
     """The options that the blocks of a stack have in common."""
 
+    attention: str  # one of `ATTENTIONS`
     num_heads: int
     pre_norm: bool
     activation: str  # one of `ACTIVATIONS`
     output_gate: str | None  # one of `GATES`
     norm_eps: float
     output_norm_eps: float
-    eps: float  # of attention; see `normalize`
-    scale: float  # of attention: queries and keys are multiplied by its square root
+    eps: float  # of linear attention; see `normalize`
+    query_scale: float  # what queries are multiplied by
+    key_scale: float  # what keys are multiplied by
 
 
 def unavailable() -> str | None:
@@ -110,81 +114,92 @@ class PackedStack:
         self._library = library
         self._panel = library.panel_width()
         self._kept: list[Tensor] = []  # the tensors that the structures below point to
-        self._workspace: dict[tuple[int, int], Tensor] = {}
+        self._workspace: dict[tuple[int, ...], Tensor] = {}
         self._layers = (_Layer * len(blocks))()
         hidden, width = blocks[0].down.weight.shape[::-1]
         taps = blocks[0].taps
-        factor = None
-        if options.scale != 1.0:
-            factor = torch.ones(len(blocks[0].project_in.weight))
-            factor[: 2 * width] = options.scale**0.5
+        factors = (options.query_scale, options.key_scale, 1.0)
+        scales = torch.tensor(factors).repeat_interleave(width)
         for layer, block in zip(self._layers, blocks, strict=True):
-            layer.project_in = self._matrix(block.project_in, precision, factor)
+            # The convolution's last inputs are the model's own, so its taps are scaled, not they.
+            scaled = block.taps is None and factors != (1.0, 1.0, 1.0)
+            layer.project_in = self._matrix(block.project_in, precision, scales if scaled else None)
             layer.project_out = self._matrix(block.project_out, precision)
             layer.up = self._matrix(block.up, precision)
             layer.down = self._matrix(block.down, precision)
             layer.mixer_norm = self._norm(block.mixer_norm)
             layer.feedforward_norm = self._norm(block.feedforward_norm)
-            layer.taps, layer.output_norm = map(
-                self._pointer_or_none, (block.taps, block.output_norm)
-            )
+            layer.taps = None if block.taps is None else self._pointer(block.taps.detach() * scales)
+            layer.output_norm = self._pointer_or_none(block.output_norm)
         self._stack = _Stack(
             width=width, heads=options.num_heads, hidden=hidden, layers=len(blocks),
             taps=0 if taps is None else len(taps), activation=ACTIVATIONS[options.activation],
-            gate=GATES[options.output_gate], pre_norm=options.pre_norm, norm_eps=options.norm_eps,
-            eps=options.eps, output_norm_eps=options.output_norm_eps, norm=self._norm(norm),
+            gate=GATES[options.output_gate], attention=ATTENTIONS[options.attention],
+            pre_norm=options.pre_norm, norm_eps=options.norm_eps, eps=options.eps,
+            output_norm_eps=options.output_norm_eps, norm=self._norm(norm),
             head=self._matrix(head, "float32"),
         )  # fmt: skip
 
     def step(
         self,
         x: Float[Tensor, "b e"],
-        states: Sequence[LinearState],
+        pasts: Sequence[tuple[Tensor, Tensor]],
         inputs: Sequence[Float[Tensor, "b kept channels"] | None],
+        length: int,
     ) -> Float[Tensor, "b p"]:
         """Return the parameters of one position of each sequence, changing the states in place.
 
         Args:
             x: The vectors with positions, float32.
-            states: The states of the layers' attention, dense, float32.
+            pasts: The states of the layers' attention, dense, float32: `kv_sum` [b, h, c, c] and
+                `k_sum` [b, h, c], or keys and values [b, h, s, c] with room for this position.
             inputs: The last inputs of the layers' short convolutions, dense, float32.
+            length: The number of positions, this one included.
         """
         stack, threads = self._stack, torch.get_num_threads()
-        stack.batch, stack.threads = len(x), threads
-        for layer, state, kept in zip(self._layers, states, inputs, strict=True):
-            assert all(sums.is_contiguous() for sums in state)
-            layer.kv_sum, layer.k_sum = state.kv_sum.data_ptr(), state.k_sum.data_ptr()
+        stack.batch, stack.threads, stack.length = len(x), threads, length
+        stack.capacity = pasts[0][0].shape[2]
+        assert length <= stack.capacity or stack.attention == ATTENTIONS["linear"]
+        for layer, past, kept in zip(self._layers, pasts, inputs, strict=True):
+            assert all(part.is_contiguous() for part in past)
+            layer.past[:] = [part.data_ptr() for part in past]
             if kept is not None:
                 assert kept.is_contiguous()
                 layer.inputs = kept.data_ptr()
-        if (len(x), threads) not in self._workspace:
+        shape = (len(x), threads, stack.capacity)
+        if shape not in self._workspace:
             floats = self._library.room_for(ctypes.byref(stack))
-            self._workspace = {(len(x), threads): torch.empty(floats)}
+            self._workspace = {shape: torch.empty(floats)}
         x = x.contiguous()
         out = x.new_empty(len(x), -(-stack.head.outputs // self._panel) * self._panel)
         self._library.step(
             ctypes.byref(stack), self._layers,
-            *(ctypes.c_void_p(t.data_ptr()) for t in (x, out, self._workspace[len(x), threads])),
+            *(ctypes.c_void_p(t.data_ptr()) for t in (x, out, self._workspace[shape])),
         )  # fmt: skip
         return out[:, : stack.head.outputs]
 
     def _matrix(self, affine: Affine, precision: str, factor: Tensor | None = None) -> "_Matrix":
-        """Pack weights by panels of outputs, with each output's scale and bias."""
+        """Pack weights by panels of outputs, with each output's scale and bias.
+
+        The factor is that of the first outputs.
+        """
         outputs, inputs = affine.weight.shape
-        weight, scale, bias = affine.weight.detach(), factor, affine.bias.detach().float()
+        weight, bias = affine.weight.detach(), affine.bias.detach().float()
+        scale, sums, missing = None, None, -outputs % self._panel
         if factor is not None:
-            bias = bias * factor
+            scale = F.pad(factor, (0, outputs - len(factor)), value=1.0)
+            bias = bias * scale
         if precision == "int8":
-            weight, scale = _levels(weight)
-            scale = scale if factor is None else scale * factor
-        missing = -outputs % self._panel
-        panels = F.pad(weight, (0, 0, 0, missing)).unflatten(0, (-1, self._panel))
-        dtype = getattr(torch, precision)
+            weight, steps = _levels(weight)
+            scale = steps if scale is None else steps * scale
+            sums = self._pointer(F.pad(weight.sum(1) * scale, (0, missing)))
+        group = IN_WORD[precision]
+        panels = F.pad(weight, (0, -inputs % group, 0, missing))
+        panels = panels.unflatten(0, (-1, self._panel)).unflatten(2, (-1, group))
         return _Matrix(
-            self._pointer(panels.transpose(1, 2).to(dtype)),
-            None if scale is None else self._pointer(F.pad(scale.float(), (0, missing))),
-            self._pointer(F.pad(bias, (0, missing))),
-            inputs, outputs, FORMATS[precision],
+            self._pointer(panels.transpose(1, 2).to(getattr(torch, precision))),
+            None if scale is None else self._pointer(F.pad(scale, (0, missing))),
+            self._pointer(F.pad(bias, (0, missing))), sums, inputs, outputs, FORMATS[precision],
         )  # fmt: skip
 
     def _norm(self, norm: Norm) -> "_Norm":
@@ -208,7 +223,7 @@ def _levels(weight: Tensor) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tenso
 
 class _Matrix(ctypes.Structure):
     _fields_ = (
-        ("weights", ctypes.c_void_p), ("scale", ctypes.c_void_p), ("bias", ctypes.c_void_p),
+        *((name, ctypes.c_void_p) for name in ("weights", "scale", "bias", "sums")),
         ("inputs", ctypes.c_int64), ("outputs", ctypes.c_int64), ("format", ctypes.c_int64),
     )  # fmt: skip
 
@@ -221,8 +236,8 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         ("project_in", _Matrix), ("project_out", _Matrix), ("up", _Matrix), ("down", _Matrix),
         ("mixer_norm", _Norm), ("feedforward_norm", _Norm),
-        *((name, ctypes.c_void_p)
-          for name in ("taps", "output_norm", "kv_sum", "k_sum", "inputs")),
+        *((name, ctypes.c_void_p) for name in ("taps", "output_norm", "inputs")),
+        ("past", ctypes.c_void_p * 2),
     )  # fmt: skip
 
 
@@ -230,7 +245,7 @@ class _Stack(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64)
           for name in ("batch", "width", "heads", "hidden", "layers", "threads", "activation",
-                       "taps", "gate")),
+                       "taps", "gate", "attention", "length", "capacity")),
         ("pre_norm", ctypes.c_bool),
         *((name, ctypes.c_float) for name in ("norm_eps", "eps", "output_norm_eps")),
         ("norm", _Norm), ("head", _Matrix),

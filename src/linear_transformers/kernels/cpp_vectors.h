@@ -109,14 +109,23 @@ inline void copy(const From* x, To* y, int64_t width) {
   map(y, width, [](auto value) { return value; }, x);
 }
 
+template <typename Numbers>
+inline auto sum_of(Numbers x) {
+  auto sum = x[0];
+  for (int lane = 1; lane < kLanes; ++lane) sum += x[lane];
+  return sum;
+}
+#if defined(__AVX512F__)
+inline float sum_of(Floats x) { return _mm512_reduce_add_ps((__m512)x); }
+#endif
+
 template <typename A, typename B>
 inline auto dot(const A* x, const B* y, int64_t width) {
   auto sums = decltype(load(x)){};
   int64_t i = 0;
   for (; i + kLanes <= width; i += kLanes) sums += load(x + i) * load(y + i);
-  auto sum = decltype(sums[0] + 0){};
+  auto sum = sum_of(sums);
   for (; i < width; ++i) sum += static_cast<decltype(sum)>(x[i]) * y[i];
-  for (int lane = 0; lane < kLanes; ++lane) sum += sums[lane];
   return sum;
 }
 

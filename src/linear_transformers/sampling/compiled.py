@@ -1,16 +1,17 @@
 """The whole step of a model as one compiled call."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers import kernels
-from linear_transformers.attention import LinearAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention.cache import KeyValueCache
 from linear_transformers.kernels.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
 from linear_transformers.kernels.operator import fuses
-from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers import MixerState, MultiHeadAttention
 from linear_transformers.mixers.multi_head import NORM_EPS as HEAD_EPS
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
 from linear_transformers.models.block import NORM_EPS
@@ -19,7 +20,7 @@ from linear_transformers.shapes import Tokens, TokensOne
 
 
 class CompiledStepper(Stepper):
-    """One C++ call per step, for linear attention on CPUs: see `kernels.cpp_step`.
+    """One C++ call per step, for linear and softmax attention on CPUs: see `kernels.cpp_step`.
 
     A sequence comes out the same, to the last bit, in a batch of any size and with any number of
     threads. `step` updates its state in place.
@@ -27,7 +28,7 @@ class CompiledStepper(Stepper):
     Args:
         model: The model, in float32 and `eval()` mode. Its weights are copied.
         precision: The precision that the blocks' weights are rounded to, in the model and in the
-            copy; None is float32. Arithmetic and states are in float32.
+            copy, and in a step what they multiply; None is float32. Sums and states are in float32.
 
     Raises:
         ValueError: The stepper cannot run this model: see `unavailable`.
@@ -41,20 +42,27 @@ class CompiledStepper(Stepper):
         self.row_multiple = 1
         stack, mixer = model.stack, model.stack.mixer
         assert isinstance(mixer, MultiHeadAttention)
-        attention: LinearAttention = mixer.attention
+        attention: LinearAttention | SoftmaxAttention = mixer.attention
+        if isinstance(attention, LinearAttention):
+            name, eps, scales = "linear", attention.eps, (attention.scale**0.5,) * 2
+        else:
+            scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
+            name, eps, scales = "softmax", 0.0, (scale, 1.0)
         self._packed = PackedStack(
             [_block(block) for block in stack.blocks],
             _norm(stack.norm),
             _affine(model.head),
             StepOptions(
+                attention=name,
                 num_heads=attention.num_heads,
                 pre_norm=stack.blocks[0].pre_norm,
                 activation=stack.blocks[0].activation,
                 output_gate=mixer.output_gate,
                 norm_eps=NORM_EPS,
                 output_norm_eps=HEAD_EPS,
-                eps=attention.eps,
-                scale=attention.scale,
+                eps=eps,
+                query_scale=scales[0],
+                key_scale=scales[1],
             ),
             precision or "float32",
         )
@@ -69,8 +77,12 @@ class CompiledStepper(Stepper):
         attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
         if device.type != "cpu":
             return f"it is made for CPUs, and the model is on {device}"
-        if type(attention) is not LinearAttention or not fuses(attention.feature_map):
-            return "it is made for linear attention with feature_map=elu, and the model has another"
+        linear = type(attention) is LinearAttention and fuses(attention.feature_map)
+        if attention is None or not (linear or type(attention) is SoftmaxAttention):
+            return (
+                "it is made for linear attention with feature_map=elu and for softmax attention, "
+                "and the model has another"
+            )
         if mixer.rotary or mixer.qk_norm is not None or mixer.low_rank_gate:
             return "it has no rotary positions, norm of queries and keys or gate of low rank"
         if attention.group > 1:
@@ -99,9 +111,24 @@ class CompiledStepper(Stepper):
     def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
         stack: Transformer = self.model.stack
         x = stack.positions.step(self.model.tokens(token), state.position)
-        sums, inputs, _ = zip(*state.layers, strict=True)
-        parameters = self._packed.step(x, sums, inputs)
-        return parameters, StackState(state.position + 1, state.layers)
+        layers = [_with_room(layer) for layer in state.layers]
+        pasts = [_tensors(layer.past) for layer in layers]
+        length = int(state.position) + 1
+        parameters = self._packed.step(x, pasts, [layer.inputs for layer in layers], length)
+        return parameters, StackState(length, tuple(layers))
+
+
+def _with_room(layer: MixerState) -> MixerState:
+    """Return the state with room for one more position, where it grows."""
+    if isinstance(layer.past, KeyValueCache):
+        return layer._replace(past=layer.past.lengthened(1))
+    return layer
+
+
+def _tensors(past: Any) -> tuple[Tensor, Tensor]:
+    if isinstance(past, KeyValueCache):
+        return past.buffer.keys, past.buffer.values
+    return tuple(past)
 
 
 def _block(block: Block) -> StepBlock:

@@ -80,6 +80,8 @@ class SampleImages(Use[ImageModel]):
         """Sample images, and write each batch as it is finished."""
         self._refuse_contradictions()
         task = trained.task
+        # Before the weights are rounded: what rounding costs is not what is checked.
+        difference = self._step_difference(trained) if self.check else None
         stepper = stepper_of(task.model, name=self.stepper, precision=self.precision)
         sampler = sampler_of(
             task.distribution, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
@@ -101,8 +103,7 @@ class SampleImages(Use[ImageModel]):
         )
         record = folder.record
         with watch(folder.path) as output:
-            if self.check:
-                record.step_against_forward = self._step_difference(trained, stepper)
+            record.step_against_forward = difference
             record.checkpoint, record.config = str(trained.path), trained.config
             record.attention = task.model.stack.mixer.name
             record.device, record.stepper = str(task.model.device), stepper.description
@@ -167,8 +168,9 @@ class SampleImages(Use[ImageModel]):
                 )
         return prompts_of(images[chosen], mask, self.n), chosen
 
-    def _step_difference(self, trained: ImageModel, stepper: Stepper) -> float:
+    def _step_difference(self, trained: ImageModel) -> float:
         """Return the largest difference of the stepper from `forward`, and refuse a large one."""
+        stepper = stepper_of(trained.task.model, name=self.stepper)
         images = trained.images(data_root=self.data_root)[:CHECKED_IMAGES]
         values = to_sequences(images).long().to(trained.task.model.device)
         difference = largest_step_difference(stepper, values)
