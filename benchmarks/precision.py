@@ -1,30 +1,35 @@
-"""The cost of bfloat16 or int8 weights in bits/dim, on the test images of checkpoints.
+"""The cost of bfloat16 or int8 in bits/dim, on the test images of checkpoints.
 
     uv run python -m benchmarks.precision RUN [RUN ...]
     uv run python -m benchmarks.precision RUN --images 200
 
-Weights are rounded as the compiled stepper packs them (`precision=` of sample.py); all
-arithmetic is in float32, here as there.
+The compiled stepper itself (`precision=` of sample.py) reads the images, value by value: what it
+rounds is in the figure.
 """
 
 import argparse
 import copy
+from math import log
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
 from rich.console import Console
+from torch import Tensor
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
 from linear_transformers.data.sequences import to_sequences
+from linear_transformers.distributions import ValueDistribution
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import find_checkpoint
-from linear_transformers.sampling import CompiledStepper, bits_per_dim
+from linear_transformers.sampling import CompiledStepper, Stepper
+from linear_transformers.shapes import Tokens
 from linear_transformers.tasks import ImageGeneration
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.loading import load
+
+BATCH = 128  # images at a time
 
 
 def main() -> None:
@@ -32,17 +37,14 @@ def main() -> None:
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--images", type=int, help="the number of images; unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
-    parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
     folders = dict.fromkeys(path.parent.parent for path in paths)  # of RUN/checkpoints/FILE
     sources = [source_of(folder) for folder in folders]
     seeds = (source["seed"] for source in sources)
-    title = "Precision of weights"
-    measurement = Measurement("precision", title, device=options.device, seeds=seeds)
-    rows = [
-        row for path in paths for row in measured(load(path, device=options.device), options.images)
-    ]
+    title = "Precision of a compiled step"
+    measurement = Measurement("precision", title, device="cpu", seeds=seeds)
+    rows = [row for path in paths for row in measured(load(path, device="cpu"), options.images)]
     path = measurement.save(rows, sources=sources)
     Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
 
@@ -53,18 +55,29 @@ def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
     if not isinstance(task, ImageGeneration):
         raise ValueError(f"{trained.path} is not a model of images; give one that is.")
     values = to_sequences(data.splits.test[:images]).long()
-    given = torch.zeros(values.shape[1], dtype=torch.bool)
     rows = []
     for precision in CompiledStepper.precisions:
-        model = copy.deepcopy(task.model)
-        CompiledStepper.convert(model, precision)
-        bits = fmean(bits_per_dim(model, task.distribution, values, given)[0])
+        stepper = CompiledStepper(copy.deepcopy(task.model), precision)
+        parts = [stepped_bits(stepper, task.distribution, part) for part in values.split(BATCH)]
+        bits = torch.cat(parts).mean().item()
         row = {"data": data.shape.description, "model": task.description}
-        row |= {"weights": precision, "images": len(values), "test_bits_per_dim": bits}
+        row |= {"precision": precision, "images": len(values), "test_bits_per_dim": bits}
         rows.append(row)
     for row in rows:
         row["cost"] = round(row["test_bits_per_dim"] - rows[0]["test_bits_per_dim"], 5)
     return [{**row, "test_bits_per_dim": round(row["test_bits_per_dim"], 5)} for row in rows]
+
+
+@torch.inference_mode()
+def stepped_bits(stepper: Stepper, distribution: ValueDistribution, values: Tokens) -> Tensor:
+    """Return the bits/dim of each sequence, read by a stepper value by value."""
+    tokens, state = stepper.model.with_start(values)[:, :-1], stepper.model.init_state(len(values))
+    bits = torch.zeros(len(values), dtype=torch.float64)
+    for read, value in zip(tokens.unbind(1), values.unbind(1), strict=True):
+        parameters, state = stepper.step(read, state)
+        nats = distribution.log_prob(parameters.unsqueeze(1), value.unsqueeze(1))
+        bits -= nats.squeeze(1).double() / log(2)
+    return bits / values.shape[1]
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from datetime import date, timedelta
+from statistics import fmean
 
 import pytest
 import torch
@@ -25,7 +26,10 @@ from benchmarks import (
 )
 from benchmarks.apart import run_apart
 from linear_transformers import kernels
+from linear_transformers.data.sequences import to_sequences
 from linear_transformers.provenance import checkout, machine, provenance, versions, write_provenance
+from linear_transformers.sampling import bits_per_dim
+from linear_transformers.tasks.loading import load
 from tests.conftest import PROJECT
 from tests.programs import QUICK, run
 
@@ -410,9 +414,14 @@ def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch,
     assert [source["run"] for source in measurement["sources"]] == ["tiny"]
     assert len(measurement["seeds"]) == 1
     assert rows[:3] == rows[3:]
-    assert [(row["weights"], row["images"]) for row in rows[:3]] == [
+    assert [(row["precision"], row["images"]) for row in rows[:3]] == [
         ("float32", 6), ("bfloat16", 6), ("int8", 6)
     ]  # fmt: skip
+    trained = load(tmp_path / "runs/tiny/checkpoints/best.ckpt", device="cpu")
+    values = to_sequences(trained.data().splits.test[:6]).long()
+    known = torch.zeros(values.shape[1], dtype=torch.bool)
+    bits, _ = bits_per_dim(trained.task.model, trained.task.distribution, values, known)
+    assert rows[0]["test_bits_per_dim"] == pytest.approx(fmean(bits), abs=2e-5)
     assert rows[0]["cost"] == 0
     assert all(0 < abs(row["cost"]) < 0.1 for row in rows[1:3])
 
