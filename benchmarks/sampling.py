@@ -8,26 +8,29 @@ A step samples one value and reads it. Its cost is measured at evenly spaced pos
 sequence, each method in turn at each position, several times over; the median of each
 position is averaged over positions, and images a second follow from that average.
 
-    compiled, compiled bfloat16, compiled int8    linear attention, one C++ call a step, by the
-                                   precision of the weights
+    compiled, compiled bfloat16, compiled int8    linear attention, one C++ call a step, by its
+                                   precision
     compiled linear_conv           the same with short convolutions, norm and gate, and as many
                                    parameters: its feed-forward layers are narrower
     captured, captured bfloat16    the same on a GPU: one captured graph a step
     fused, fused bfloat16          the same, compiled by torch.compile before it is captured
     recurrent                      linear attention, the model's own step
     fast-transformers              the same with pytorch-fast-transformers, see benchmarks/peers.py
+    compiled softmax               softmax attention with a key-value cache, one C++ call a step
     softmax, cached                softmax attention, the model's own step with a key-value cache
     softmax, recomputed            softmax attention, a whole forward pass a step: once at each
                                    position, with the greatest number of threads only
 
-Methods that cannot run are named; those that do not fit into a GPU's memory beside the others are
-left out. On a GPU, `share_of_copy` is the bandwidth of reading and writing the states over that of
-a large copy.
+`times_softmax` compares attentions: with softmax attention in the same program and precision, its
+keys and values cached. `times_peer` compares programs. Methods that cannot run are named; those
+that do not fit into a GPU's memory beside the others are left out. On a GPU, `share_of_copy` is the
+bandwidth of reading and writing the states over that of a large copy.
 """
 
 import argparse
 import copy
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 import torch
@@ -59,16 +62,17 @@ NUM_VALUES = 256
 DISTRIBUTION = LogisticMixture(NUM_VALUES)
 SEED = 0
 Models = dict[str, AutoregressiveTransformer]
-CONVOLUTION = "compiled linear_conv"
+CONVOLUTION, SOFTMAX = "compiled linear_conv", "compiled softmax"
 RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
 COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
 CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
 FUSED = {"fused": "float32", "fused bfloat16": "bfloat16"}
 PRECISIONS = {**COMPILED, **CAPTURED, **FUSED}  # of the weights; float32 of every other method
-OURS = (*COMPILED, CONVOLUTION, *CAPTURED, *FUSED, RECURRENT)
+OURS = (*COMPILED, CONVOLUTION, SOFTMAX, *CAPTURED, *FUSED, RECURRENT)
 METHODS = (
     *COMPILED,
     CONVOLUTION,
+    SOFTMAX,
     *CAPTURED,
     *FUSED,
     RECURRENT,
@@ -76,15 +80,16 @@ METHODS = (
     CACHED,
     RECOMPUTED,
 )
-ON_CPU = (*COMPILED, CONVOLUTION, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+ON_CPU = (*COMPILED, CONVOLUTION, SOFTMAX, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
 ON_GPU = (*CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED)
 # The order in which methods are dropped if memory runs out.
 DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured", "fused")
-REFERENCES = {"times_peer": FAST_TRANSFORMERS, "times_cached_softmax": CACHED}
+SOFTMAX_OF = {"compiled": SOFTMAX, CONVOLUTION: SOFTMAX, RECURRENT: CACHED}  # in the same program
+RATIOS = ("times_peer", "times_softmax")
 
 
 def main() -> None:
-    options = parse()
+    options = parse(__doc__.splitlines()[0])
     console = Console()
     models = build(1, options)
     for method in tuple(options.methods):
@@ -116,7 +121,7 @@ def measured(
 ) -> list[dict[str, Any]]:
     """Measure every method at one length and batch size; print and return the rows."""
     table = Table(title=f"{options.layers} layers, {length} values an image, batch {batch}")
-    for column in ("threads", "method", "ms a step", "images/s", *REFERENCES):
+    for column in ("threads", "method", "ms a step", "images/s", *RATIOS):
         heading, justify = column.replace("_", " "), "left" if column == "method" else "right"
         table.add_column(heading, justify=justify, no_wrap=column == "method")
     rows = []
@@ -132,45 +137,49 @@ def measured(
                 "precision": PRECISIONS.get(method, "float32"),
                 "ms_per_step": round(milliseconds, 3),
                 "images_per_second": round(1000 * batch / (milliseconds * length), 4),
-                **{
-                    name: round(times[reference] / milliseconds, 3)
-                    for name, reference in REFERENCES.items()
-                    if reference in times
-                },
+                **{name: round(ratio, 3) for name, ratio in ratios(method, times).items()},
             }
             if copied and method in (*CAPTURED, *FUSED, RECURRENT):
                 row["share_of_copy"] = round(copied / milliseconds, 3)
             if method in launches:
                 row["launches"] = launches[method]
             rows.append(row)
-            ratios = (f"{row[name]:.2f} x" if name in row else "" for name in REFERENCES)
             table.add_row(
                 str(threads), method, f"{milliseconds:.2f}", f"{row['images_per_second']:.3g}",
-                *ratios,
+                *(f"{row[name]:.2f} x" if name in row else "" for name in RATIOS),
             )  # fmt: skip
     console.print(table)
     return rows
 
 
+def ratios(method: str, times: dict[str, float]) -> dict[str, float]:
+    """Return how many times as fast as those it is compared with a method is, where they are."""
+    references = zip(RATIOS, (FAST_TRANSFORMERS, SOFTMAX_OF.get(method)), strict=True)
+    return {name: times[other] / times[method] for name, other in references if other in times}
+
+
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a table of linear attention against its rivals, empty if none was measured."""
+    """Return tables of our methods against their rivals, empty if none was measured."""
     best: dict[tuple[int, int], dict[str, float]] = {}
     for row in rows:
         times = best.setdefault((row["batch"], row["length"]), {})
         times[row["method"]] = min(row["ms_per_step"], times.get(row["method"], row["ms_per_step"]))
-    table = [
-        {"times_as_fast_as": reference, "batch": batch, "length": length}
-        | {method: round(times[reference] / times[method], 2) for method in OURS if method in times}
-        for reference in REFERENCES.values()
-        for (batch, length), times in sorted(best.items())
-        if reference in times
-    ]
+    table = []
+    for name, rival in zip(
+        RATIOS, (FAST_TRANSFORMERS, "softmax, in the same program"), strict=True
+    ):
+        for (batch, length), times in sorted(best.items()):
+            found = {method: ratios(method, times) for method in OURS if method in times}
+            row = {method: round(of[name], 2) for method, of in found.items() if name in of}
+            if row:
+                table.append({"times_as_fast_as": rival, "batch": batch, "length": length} | row)
     caption = "Each method, and what it is compared with, at its best number of threads."
     return {"caption": caption, "rows": table} if table else {}
 
 
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def parse(description: str, **defaults: Any) -> argparse.Namespace:
+    """Return the options, of which some have other defaults than here."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--length", type=int, nargs="+", default=[64, 784, 3072])
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)
@@ -183,6 +192,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--name", help="the name in results/; unset, by device")
+    parser.set_defaults(**defaults)
     options = parser.parse_args()
     on_gpu = torch.device(options.device).type == "cuda"
     options.methods = options.methods or list(ON_GPU if on_gpu else ON_CPU)
@@ -205,7 +215,7 @@ def measure(
         methods = [method for method in methods if method != without]
         found = step_times(methods, models, length, batch, options)
         if found is not None:
-            times = found
+            times = {method: fmean(by_position.values()) for method, by_position in found.items()}
             break
         torch.cuda.empty_cache()  # only here are the tensors of the last attempt freed
     linear = models["linear"]
@@ -221,8 +231,8 @@ def step_times(
     length: int,
     batch: int,
     options: argparse.Namespace,
-) -> dict[str, float] | None:
-    """Return the mean milliseconds a step of each method, or None if memory runs out."""
+) -> dict[str, dict[int, float]] | None:
+    """Return the milliseconds a step of each method by position, or None if memory runs out."""
     if not methods:
         return {}
     try:
@@ -254,8 +264,8 @@ def stepper_of(
     ):  # fmt: skip
         if method in methods:
             return kind, models["linear"], methods[method]
-    if method == CONVOLUTION:
-        return CompiledStepper, models["linear_conv"], None
+    if method in (CONVOLUTION, SOFTMAX):
+        return CompiledStepper, models["linear_conv" if method == CONVOLUTION else "softmax"], None
     if method == FAST_TRANSFORMERS:
         return FastTransformersStepper, models["linear"], None
     if method == RECURRENT:

@@ -18,18 +18,17 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import matplotlib.pyplot as plt
 import torch
 
 from benchmarks import record
 from benchmarks.apart import PROJECT, run_apart
 from benchmarks.machine import now
+from benchmarks.plots import plot
 from benchmarks.record import Measurement
 from linear_transformers.attention import CausalAttention
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
-from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown
 
 SEED = 0
@@ -50,6 +49,7 @@ MODELS = {
     "delta": ["model=softmax", f"{OPTION}._target_={PACKAGE}.DeltaAttention"],
     "gated-delta": ["model=softmax", f"{OPTION}._target_={PACKAGE}.GatedDeltaAttention"],
 }
+SOFTMAX = "softmax"
 FITTED_FROM = 2**12  # below that, constant costs still count
 
 
@@ -83,7 +83,13 @@ def main() -> None:
         print(markdown(found["rows"]))
     print(path)
     for what in ("milliseconds", "megabytes"):
-        print(plot(points, what, record.RESULTS / f"scaling-{kind}-{what}.png"))
+        curves = {
+            model: {row["length"]: row[what] for row in measured}
+            for model, measured in by_model(points).items()
+        }
+        path = record.RESULTS / f"scaling-{kind}-{what}.png"
+        y_label = f"{what} a sample, forward and backward"
+        print(plot(curves, path, x_label="sequence length N", y_label=y_label, log_x=True))
 
 
 def parse() -> argparse.Namespace:
@@ -117,6 +123,7 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
     torch.manual_seed(SEED)
     attention = build(model, length, options).to(options.device)
     batch = max(1, options.tokens // length)
+    kept = kept_bytes(attention, length, options) / length
     shape = (batch, length, options.heads, options.head_dim)
     q, k, v = (torch.randn(shape, device=options.device, requires_grad=True) for _ in range(3))
     gradient = torch.randn(shape, device=options.device)
@@ -136,7 +143,24 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
         "batch": batch,
         "milliseconds": round(milliseconds / batch, 4),
         "megabytes": round(megabytes / batch, 3),
+        "kept_bytes_a_token": round(kept),
     }
+
+
+def kept_bytes(attention: torch.nn.Module, length: int, options: argparse.Namespace) -> int:
+    """Return the bytes that the forward pass of one sequence keeps for the backward pass."""
+    shape = (1, length, options.heads, options.head_dim)
+    q, k, v = (torch.randn(shape, device=options.device, requires_grad=True) for _ in range(3))
+    kept: dict[int, int] = {}
+
+    def see(x: torch.Tensor) -> torch.Tensor:
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(see, lambda x: x):
+        outputs = attention(q, k, v)  # alive until all are counted: no two have one address
+    assert outputs.shape == shape
+    return sum(kept.values())
 
 
 def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Module:
@@ -167,8 +191,7 @@ def _reset_peak_memory() -> None:
 def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """Return each model's exponents of N in time and memory, by least squares on logarithms."""
     slopes: dict[str, dict[str, float]] = {}
-    for model in dict.fromkeys(row["model"] for row in rows):
-        points = [row for row in rows if row["model"] == model and "failed" not in row]
+    for model, points in by_model(rows).items():
         points = [row for row in points if row["length"] >= FITTED_FROM]
         if len(points) < 2:
             continue
@@ -181,37 +204,38 @@ def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return slopes
 
 
+def by_model(rows: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the points that did not fail, by model, in the order of their lengths."""
+    done = [row for row in rows if "failed" not in row]
+    models = dict.fromkeys(row["model"] for row in done)
+    return {model: [row for row in done if row["model"] == model] for model in models}
+
+
+def faster_from(points: list[dict[str, Any]], others: list[dict[str, Any]]) -> int | None:
+    """Return the length from which on a model is faster than another, or None."""
+    theirs, found = {row["length"]: row["milliseconds"] for row in others}, None
+    for row in reversed([row for row in points if row["length"] in theirs]):
+        if row["milliseconds"] >= theirs[row["length"]]:
+            break
+        found = row["length"]
+    return found
+
+
 def summary(rows: list[dict[str, Any]], longest: int) -> dict[str, Any]:
     """Return a table of the exponents, empty if too few lengths were measured."""
-    table = [
-        {"model": model} | {f"{what}_exponent": round(slope, 2) for what, slope in slopes.items()}
-        for model, slopes in fitted(rows).items()
-    ]
-    caption = f"Exponents of N, of one sample, fitted from N = {FITTED_FROM} to {longest}."
+    points, table = by_model(rows), []
+    for model, slopes in fitted(rows).items():
+        row = {f"{what}_exponent": round(slope, 2) for what, slope in slopes.items()}
+        row |= {"kept_bytes_a_token": points[model][-1]["kept_bytes_a_token"]}
+        if model != SOFTMAX and SOFTMAX in points:
+            found = faster_from(points[model], points[SOFTMAX])
+            row |= {"faster_than_softmax_from": found or "nowhere"}
+        table.append({"model": model, **row})
+    caption = (
+        f"Exponents of N, of one sample, fitted from N = {FITTED_FROM} to {longest}; what the "
+        "forward pass keeps for the backward pass, inputs included; from which N on it is faster."
+    )
     return {"caption": caption, "rows": table} if table else {}
-
-
-def plot(rows: list[dict[str, Any]], what: str, path: Path) -> Path:
-    """Plot one curve a model on logarithmic axes, and return the path."""
-    figure, axes = plt.subplots(figsize=(7, 5))
-    styles = ["-", "--", ":", "-."]
-    for i, model in enumerate(dict.fromkeys(row["model"] for row in rows)):
-        points = [row for row in rows if row["model"] == model and row.get(what, 0) > 0]
-        axes.plot(
-            [row["length"] for row in points], [row[what] for row in points],
-            styles[i // 10 % 4], marker="o", markersize=3, label=model,
-        )  # fmt: skip
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.set_xlabel("sequence length N")
-    axes.set_ylabel(f"{what} a sample, forward and backward")
-    axes.grid(which="major", alpha=0.3)
-    axes.legend(frameon=False, fontsize=8)
-    figure.tight_layout()
-    with replacing(path) as partial:
-        figure.savefig(partial, dpi=120, format="png")
-    plt.close(figure)
-    return path
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from benchmarks import (
     goals,
     operators,
     peers,
+    positions,
     precision,
     record,
     report,
@@ -67,10 +68,7 @@ def test_sampling_is_measured_side_by_side(results, monkeypatch, capsys):
     for row in rows:
         expected = 1000 * row["batch"] / (row["length"] * row["ms_per_step"])
         assert row["images_per_second"] == pytest.approx(expected, rel=0.01)
-    assert (
-        "| times as fast as | batch | length | compiled int8 | recurrent |"
-        in capsys.readouterr().out
-    )
+    assert "| times as fast as | batch | length | recurrent |" in capsys.readouterr().out
     assert measurement["summary"] == sampling.summary(rows)
     assert measurement["command"].startswith("uv run python -m benchmarks.sampling --length 20 9 ")
     assert "softmax, cached" in shlex.split(measurement["command"])
@@ -486,7 +484,10 @@ def test_each_point_of_the_scaling_figure_is_saved_beside_the_earlier_ones(resul
     def point(model, length, options):
         rows = json.loads(path.read_text())["rows"] if path.is_file() else []
         saved.append([(row["model"], row["length"]) for row in rows])
-        return {"model": model, "length": length, "milliseconds": 1.0, "megabytes": 1.0}
+        return {
+            "model": model, "length": length, "milliseconds": 1.0, "megabytes": 1.0,
+            "kept_bytes_a_token": 1,
+        }  # fmt: skip
 
     monkeypatch.setattr(scaling, "in_process_of_its_own", point)
     sizes = ("--min-exponent=9", "--max-exponent=9", "--linear-max-exponent=10", "--device=cpu")
@@ -512,9 +513,44 @@ def test_memory_is_that_of_the_device_that_was_asked_for(monkeypatch):
 
 def test_the_exponent_of_a_power_is_found():
     rows = [
-        {"model": "a", "length": n, "milliseconds": 3e-6 * n**2, "megabytes": 1e-3 * n}
+        {"model": "a", "length": n, "milliseconds": 3e-6 * n**2, "megabytes": 1e-3 * n,
+         "kept_bytes_a_token": 32}
         for n in (2**12, 2**13, 2**15)
-    ]
+    ]  # fmt: skip
     assert scaling.fitted(rows)["a"] == pytest.approx({"milliseconds": 2, "megabytes": 1})
     (row,) = scaling.summary(rows, 2**15)["rows"]
-    assert row == {"model": "a", "milliseconds_exponent": 2.0, "megabytes_exponent": 1.0}
+    assert row == {
+        "model": "a", "milliseconds_exponent": 2.0, "megabytes_exponent": 1.0,
+        "kept_bytes_a_token": 32,
+    }  # fmt: skip
+
+
+def test_the_length_from_which_a_model_is_faster_is_found():
+    def points(*times):
+        return [{"length": 2**i, "milliseconds": time} for i, time in enumerate(times)]
+
+    softmax = points(1, 4, 16, 64)
+    assert scaling.faster_from(points(3, 6, 12, 24, 48), softmax) == 4
+    assert scaling.faster_from(points(0.5, 5, 12, 24), softmax) == 4
+    assert scaling.faster_from(points(9, 9, 9, 99), softmax) is None
+
+
+def test_what_the_forward_pass_keeps_is_counted():
+    """Of linear attention the inputs, the outputs, and one number a head."""
+    options = argparse.Namespace(heads=2, head_dim=16, device="cpu")
+    attention = scaling.build("linear", 64, options)
+    if attention.kernel_on(torch.device("cpu")) != "cpp":
+        pytest.skip("there is no compiler")
+    assert scaling.kept_bytes(attention, 64, options) == 64 * 2 * 4 * (4 * 16 + 1)
+
+
+def test_a_step_is_measured_by_its_position(results, monkeypatch, capsys):
+    call(
+        positions, monkeypatch, "--length=40", "--batch=2", "--layers=1", "--heads=2",
+        "--model-dim=16", "--positions=3", "--steps=1", "--rounds=1", "--threads=1", "--device=cpu",
+        "--methods", "recurrent", "softmax, cached",
+    )  # fmt: skip
+    rows = json.loads((results / "positions-cpu.json").read_text())["rows"]
+    assert [row["position"] for row in rows] == [6, 20, 33]
+    assert all(row["recurrent"] > 0 and row["softmax, cached"] > 0 for row in rows)
+    assert (results / "positions-cpu.png").stat().st_size > 5000

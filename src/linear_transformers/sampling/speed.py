@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from statistics import mean, median
+from statistics import median
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -23,11 +23,10 @@ def step_milliseconds(
     steps: int = 8,
     rounds: int = 3,
     once: frozenset[str] = frozenset(),
-) -> dict[str, float]:
-    """Return the mean milliseconds over a sequence to draw one value of each sequence and read it.
+) -> dict[str, dict[int, float]]:
+    """Return the milliseconds to draw one value of each sequence and read it, at some positions.
 
-    Steppers take turns at evenly spaced positions, for several rounds. The median over rounds is
-    averaged over positions.
+    Steppers take turns at evenly spaced positions, for several rounds, of which the median counts.
 
     Args:
         steppers: The steppers by name, all on one device.
@@ -40,12 +39,15 @@ def step_milliseconds(
         rounds: The number of measurements at a position.
         once: The names of steppers that take a single step at each position, since each costs a
             whole forward pass.
+
+    Returns:
+        The milliseconds by the name of the stepper, and by position.
     """
     device = next(iter(steppers.values())).device
     # One sequence, forked: a prefill of a large batch would take far more memory than a step
     # does, and a step costs the same whatever was read.
     rows = torch.zeros(batch, dtype=torch.long, device=device)
-    medians: dict[str, list[float]] = {name: [] for name in steppers}
+    medians: dict[str, dict[int, float]] = {name: {} for name in steppers}
     # A warm-up step and then `steps` must fit after the last position.
     steps = max(1, min(steps, length // (2 * positions) - 1))
     for position in (length * i // (2 * positions) for i in range(1, 2 * positions, 2)):
@@ -64,8 +66,8 @@ def step_milliseconds(
                     loop.turn()  # warms up the caches
                 times[name].append(_milliseconds(loop, 1 if name in once else steps, device))
         for name, found in times.items():
-            medians[name].append(median(found))
-    return {name: mean(found) for name, found in medians.items()}
+            medians[name][position] = median(found)
+    return medians
 
 
 def launches_per_step(stepper: Stepper, distribution: ValueDistribution, *, length: int) -> int:

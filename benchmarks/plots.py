@@ -1,0 +1,62 @@
+"""Curves whose names stand at their ends."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from linear_transformers.files import replacing
+
+APART = 0.045  # the least distance of two names, in heights of the axes
+Curves = Mapping[str, Mapping[int, float]]
+
+
+def plot(curves: Curves, path: Path, *, x_label: str, y_label: str, log_x: bool = False) -> Path:
+    """Plot curves with a logarithmic vertical axis, and return the path.
+
+    Args:
+        curves: The values of each curve at its places, by its name.
+        path: The PNG file.
+        x_label: The label of the horizontal axis.
+        y_label: The label of the vertical axis.
+        log_x: Whether the horizontal axis is logarithmic, too.
+    """
+    figure, axes = plt.subplots(figsize=(8, 5))
+    axes.set_yscale("log")
+    if log_x:
+        axes.set_xscale("log", base=2)
+    for i, values in enumerate(curves.values()):
+        style = {"color": f"C{i % 10}", "linestyle": "-" if i < 10 else "--"}
+        axes.plot(*zip(*values.items(), strict=True), marker="o", markersize=3, **style)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(which="major", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    _name_ends(axes, curves)
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=120, format="png", bbox_inches="tight")
+    plt.close(figure)
+    return path
+
+
+def _name_ends(axes: Axes, curves: Curves) -> None:
+    """Write each curve's name right of its end, as high as that, or as near as there is room."""
+    axes.autoscale_view()
+    to_axes = axes.transData + axes.transAxes.inverted()
+    ends = {name: to_axes.transform(list(values.items())[-1]) for name, values in curves.items()}
+    heights: dict[str, float] = {}
+    for at in {round(x, 2) for x, _ in ends.values()}:
+        names = sorted(
+            (name for name in ends if round(ends[name][0], 2) == at), key=lambda n: ends[n][1]
+        )
+        lowest = [ends[name][1] for name in names]
+        for i in range(1, len(names)):
+            lowest[i] = max(lowest[i], lowest[i - 1] + APART)
+        heights |= dict(zip(names, lowest, strict=True))
+    for i, (name, (x, y)) in enumerate(ends.items()):
+        axes.annotate(
+            name, (x, y), (x + 0.03, heights[name]), xycoords="axes fraction",
+            textcoords="axes fraction", color=f"C{i % 10}", fontsize=9, va="center",
+            arrowprops={"arrowstyle": "-", "color": f"C{i % 10}", "alpha": 0.5, "lw": 0.7},
+        )  # fmt: skip
