@@ -1,12 +1,12 @@
-// One position of a whole stack of blocks, on CPUs: linear attention, eqs. 16-20 of Katharopoulos et
-// al. (2020), or softmax attention with its cache, and everything around them, for a batch of
+// One position of a whole stack of blocks, on CPUs: linear attention, eqs. 16-20 of Katharopoulos
+// et al. (2020), or softmax attention with its cache, and everything around them, for a batch of
 // sequences. Blocks may have a short convolution, norms and gates of the heads' outputs, RMS norms
 // and a gated feed-forward part.
 //
 // A step of few sequences is bound by reading the weights and by the cost of calls, one of many by
 // its products. So weights are packed in the order in which they are read, in float32, bfloat16 or
-// int8, a product takes its inputs in the same format, as the processor multiplies it, and the stack
-// is one call. Sums, everything else and states are in float32. States change in place.
+// int8, a product takes its inputs in the same format, as the processor multiplies it, and the
+// stack is one call. Sums, everything else and states are in float32. States change in place.
 //
 // Every sum has a fixed order of terms, whatever the batch and the number of threads: a sequence's
 // outputs do not depend on the rest of the batch, to the last bit.
@@ -20,11 +20,11 @@ namespace {
 
 using Vec = Floats;
 constexpr int64_t kSize = kLanes;
-// The sums kept in registers: of kRows sequences and kVectors vectors of outputs.
+// The vectors of outputs whose sums are kept in registers, for some sequences at a time.
 #if defined(__AVX__) && !defined(__AVX512F__)
-constexpr int kRows = 4, kVectors = 2;
+constexpr int kVectors = 2;
 #else
-constexpr int kRows = 6, kVectors = 4;
+constexpr int kVectors = 4;
 #endif
 constexpr int64_t kPanel = kVectors * kSize;  // outputs whose weights are packed together
 
@@ -32,8 +32,8 @@ constexpr int64_t kPanel = kVectors * kSize;  // outputs whose weights are packe
 
 enum Format : int64_t { kFloat32, kBfloat16, kInt8 };
 
-// y = scale (W x) + bias. W is packed: panels of kPanel outputs, of each panel all words of inputs in
-// turn, and of each word the inputs that it has, side by side, of every output.
+// y = scale (W x) + bias. W is packed: panels of kPanel outputs, of each panel all words of inputs
+// in turn, and of each word the inputs that it has, side by side, of every output.
 struct Matrix {
   const void* weights;
   const float* scale;  // may be null
@@ -56,8 +56,8 @@ struct Layer {
   const float* taps;         // of the short convolution, [taps, 3 e]; the last is the present's
   const float* output_norm;  // of a head's outputs, [c]; may be null
   float* inputs;             // of the short convolution, [b, taps - 1, 3 e]
-  // The past: of linear attention kv_sum and k_sum, [b, h, c, c] and [b, h, c]; of softmax attention
-  // keys and values, both [b, h, capacity, c].
+  // The past: of linear attention kv_sum and k_sum, [b, h, c, c] and [b, h, c]; of softmax
+  // attention keys and values, both [b, h, capacity, c].
   float* past[2];
 };
 
@@ -79,7 +79,8 @@ int64_t padded(int64_t width) { return (width + kPanel - 1) / kPanel * kPanel; }
 using Ints = Lanes<int32_t>::type;
 inline Words words_at(const void* x) { return *static_cast<const Words*>(x); }
 
-// The inputs of a product, in its format: rows of words.
+// The inputs of a product, in its format: rows of words. A format without an instruction of its own
+// has two words for one of weights, which is taken apart: each with a part of the inputs.
 struct Inputs {
   const uint32_t* words;
   int64_t stride;
@@ -88,39 +89,53 @@ struct Inputs {
 
 struct Float32 {
   using Sums = Floats;
-  static constexpr int64_t kInWord = 1;
+  static constexpr int64_t kInWord = 1, kWords = 1;
+  static constexpr int kRows = 6;
 
   static Inputs inputs(int64_t, int64_t, const float* x, int64_t stride, float*) {
     return {reinterpret_cast<const uint32_t*>(x), stride, nullptr, nullptr};
   }
-  static Sums add(Sums sums, uint32_t x, Words w) { return sums + (Floats)(Words{} + x) * (Floats)w; }
+  static Sums add(Sums sums, const uint32_t* x, Words w) {
+    return sums + (Floats)(Words{} + *x) * (Floats)w;
+  }
   static Floats floats(Sums sums, const Inputs&, int64_t, const Matrix& matrix, int64_t y) {
     return matrix.scale ? sums * load(matrix.scale + y) : sums;
   }
 };
 
+// Intel's processors, which know float16 too, take longer for the instruction than for two products
+// in float32: 24 ms against 18.5 for a step of 128 sequences.
+#if defined(__AVX512BF16__) && !defined(__AVX512FP16__)
+constexpr bool kMultipliesBfloat16 = true;
+#else
+constexpr bool kMultipliesBfloat16 = false;
+#endif
+
 struct Bfloat16 {
   using Sums = Floats;
-  static constexpr int64_t kInWord = 2;
+  static constexpr int64_t kInWord = 2, kWords = kMultipliesBfloat16 ? 1 : 2;
+  static constexpr int kRows = kVectors == 4 ? 6 : 4;
 
   static Inputs inputs(int64_t rows, int64_t width, const float* x, int64_t stride, float* room) {
-    const int64_t words = (width + 1) / 2;
-    for (int64_t b = 0; b < rows; ++b) {
-      auto* row = reinterpret_cast<bfloat16*>(room + b * words);
-      if (width % 2) row[width] = bfloat16(0.0f);
-      copy(x + b * stride, row, width);
+    const int64_t words = (width + 1) / 2 * kWords;
+    for (int64_t b = 0; b < rows; ++b, x += stride, room += words) {
+      if constexpr (kMultipliesBfloat16) {
+        auto* row = reinterpret_cast<bfloat16*>(room);
+        if (width % 2) row[width] = bfloat16(0.0f);
+        copy(x, row, width);
+      } else {
+        if (width % 2) room[width] = 0;
+        map(room, width, [](Floats value) { return (Floats)(halves_of(value) << 16); }, x);
+      }
     }
-    return {reinterpret_cast<const uint32_t*>(room), words, nullptr, nullptr};
+    return {reinterpret_cast<const uint32_t*>(room - rows * words), words, nullptr, nullptr};
   }
-  static Sums add(Sums sums, uint32_t x, Words w) {
-    // Intel's processors, which know float16 too, take longer for the instruction than for two
-    // products in float32: 24 ms against 18.5 a step of 128 sequences.
+  static Sums add(Sums sums, const uint32_t* x, Words w) {
 #if defined(__AVX512BF16__) && !defined(__AVX512FP16__)
-    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)(Words{} + x), (__m512bh)w);
+    return (Floats)_mm512_dpbf16_ps((__m512)sums, (__m512bh)(Words{} + *x), (__m512bh)w);
 #else
-    const Words both = Words{} + x;
-    sums += (Floats)(both << 16) * (Floats)(w << 16);
-    return sums + (Floats)(both & 0xFFFF0000u) * (Floats)(w & 0xFFFF0000u);
+    sums += (Floats)(Words{} + x[0]) * (Floats)(w << 16);
+    return sums + (Floats)(Words{} + x[1]) * (Floats)(w & 0xFFFF0000u);
 #endif
   }
   static Floats floats(Sums sums, const Inputs& x, int64_t row, const Matrix& matrix, int64_t y) {
@@ -128,19 +143,32 @@ struct Bfloat16 {
   }
 };
 
-// Weights have 255 levels, and inputs 256 between the least and the greatest of their row. Products of
-// levels and their sums are exact, so every processor has the same ones.
+// Weights have 255 levels, and inputs 256 between the least and the greatest of their row. Products
+// of levels and their sums are exact, so every processor has the same ones.
+#if defined(__AVX512VNNI__) || defined(__AVXVNNI__) && !defined(__AVX512F__)
+constexpr bool kMultipliesInt8 = true;
+#else
+constexpr bool kMultipliesInt8 = false;
+#endif
+
 struct Int8 {
   using Sums = Ints;
-  static constexpr int64_t kInWord = 4;
+  static constexpr int64_t kInWord = 4, kWords = kMultipliesInt8 ? 1 : 2;
+  static constexpr int kRows = kVectors == 4 ? 6 : 4;
 
   static Inputs inputs(int64_t rows, int64_t width, const float* x, int64_t stride, float* room) {
-    const int64_t words = (width + 3) / 4;
+    const int64_t count = (width + 3) / 4, words = count * kWords;
     float *step = room, *least = room + rows;
-    auto* levels = reinterpret_cast<uint32_t*>(room + 2 * rows);
-    for (int64_t b = 0; b < rows; ++b)
-      quantize(x + b * stride, width, step[b], least[b],
-               reinterpret_cast<uint8_t*>(levels + b * words));
+    auto* const levels = reinterpret_cast<uint32_t*>(room + 2 * rows);
+    for (int64_t b = 0; b < rows; ++b) {
+      uint32_t *row = levels + b * words, *bytes = row + words - count;
+      quantize(x + b * stride, width, step[b], least[b], reinterpret_cast<uint8_t*>(bytes));
+      for (int64_t i = 0; i < count && !kMultipliesInt8; ++i) {
+        const uint32_t four = bytes[i];  // as 16 bits each, the even ones and the odd ones
+        row[2 * i] = four & 0x00FF00FF;
+        row[2 * i + 1] = four >> 8 & 0x00FF00FF;
+      }
+    }
     return {levels, words, step, least};
   }
   static void quantize(const float* x, int64_t width, float& step, float& least, uint8_t* levels) {
@@ -165,8 +193,9 @@ struct Int8 {
     for (i = 0; i < width; i += kLanes) {
       const int64_t count = std::min<int64_t>(kLanes, width - i);
       const Floats values = count == kLanes ? load(x + i) : load(Rest<float>(x + i, count).values);
-      const Bytes level = bytes_of(__builtin_convertvector((values - least) * levels_in_one + 0.5f, Ints));
-      std::memcpy(levels + i, &level, count);
+      const Floats nearest = (values - least) * levels_in_one + 0.5f;
+      const Bytes bytes = bytes_of(__builtin_convertvector(nearest, Ints));
+      std::memcpy(levels + i, &bytes, count);
     }
     std::memset(levels + width, 0, -width & 3);
     least += none;
@@ -180,28 +209,26 @@ struct Int8 {
     return __builtin_convertvector(x, Bytes);
 #endif
   }
-  static Sums add(Sums sums, uint32_t x, Words w) {
-    const Words levels = Words{} + x;
+  static Sums add(Sums sums, const uint32_t* x, Words w) {
 #if defined(__AVX512VNNI__)
-    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)levels, (__m512i)w);
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)(Words{} + *x), (__m512i)w);
 #elif defined(__AVXVNNI__) && !defined(__AVX512F__)
-    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)levels, (__m256i)w);
+    return (Ints)_mm256_dpbusd_avx_epi32((__m256i)sums, (__m256i)(Words{} + *x), (__m256i)w);
 #else
-    // Two and two, as 16 bits each.
-    typedef int16_t Pairs __attribute__((vector_size(kVectorBytes)));
-    const Pairs even = (Pairs)(levels & 0x00FF00FFu), odd = (Pairs)(levels >> 8 & 0x00FF00FFu);
-    const Pairs even_weights = (Pairs)w << 8 >> 8, odd_weights = (Pairs)w >> 8;
-#if defined(__AVX512BW__)
-    sums += (Ints)_mm512_madd_epi16((__m512i)even, (__m512i)even_weights);
-    return sums + (Ints)_mm512_madd_epi16((__m512i)odd, (__m512i)odd_weights);
-#elif defined(__AVX2__) && !defined(__AVX512F__)
-    sums += (Ints)_mm256_madd_epi16((__m256i)even, (__m256i)even_weights);
-    return sums + (Ints)_mm256_madd_epi16((__m256i)odd, (__m256i)odd_weights);
-#else
-    const Pairs low = even * even_weights, high = odd * odd_weights;  // at most 255 * 127: 16 bits
-    sums += ((Ints)low << 16 >> 16) + ((Ints)low >> 16);
-    return sums + ((Ints)high << 16 >> 16) + ((Ints)high >> 16);
+    sums += products_of_pairs(Words{} + x[0], (Words)((Pairs)w << 8 >> 8));
+    return sums + products_of_pairs(Words{} + x[1], (Words)((Pairs)w >> 8));
 #endif
+  }
+  // Of 16 bits each, the sums of two products.
+  typedef int16_t Pairs __attribute__((vector_size(kVectorBytes)));
+  static Ints products_of_pairs(Words x, Words w) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_madd_epi16((__m512i)x, (__m512i)w);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    return (Ints)_mm256_madd_epi16((__m256i)x, (__m256i)w);
+#else
+    const Ints products = (Ints)((Pairs)x * (Pairs)w);  // at most 255 * 127: 16 bits
+    return (products << 16 >> 16) + (products >> 16);
 #endif
   }
   static Floats floats(Sums sums, const Inputs& x, int64_t row, const Matrix& matrix, int64_t y) {
@@ -219,7 +246,8 @@ inline void block(const uint32_t* x, int64_t stride, const uint32_t* weights, in
     Words w[kVectors];
     for (int v = 0; v < kVectors; ++v) w[v] = words_at(weights + v * kSize);
     for (int r = 0; r < R; ++r)
-      for (int v = 0; v < kVectors; ++v) sums[r][v] = F::add(sums[r][v], x[r * stride + i], w[v]);
+      for (int v = 0; v < kVectors; ++v)
+        sums[r][v] = F::add(sums[r][v], x + r * stride + i * F::kWords, w[v]);
   }
   for (int r = 0; r < R; ++r)
     for (int v = 0; v < kVectors; ++v) write(r, v * kSize, sums[r][v]);
@@ -250,6 +278,7 @@ struct Share {
 template <typename F, typename Write>
 void product_in(const Stack& n, const Matrix& matrix, const float* x, int64_t stride, float* room,
                 const Write& write) {
+  constexpr int kRows = F::kRows;
   const int64_t groups = (n.batch + kRows - 1) / kRows;
   const int64_t words = (matrix.inputs + F::kInWord - 1) / F::kInWord;
   const auto* weights = static_cast<const uint32_t*>(matrix.weights);

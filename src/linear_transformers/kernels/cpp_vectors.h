@@ -76,11 +76,14 @@ inline Floats load(const bfloat16* x) {
 inline void store(Floats value, float* x) { *reinterpret_cast<Floats*>(x) = value; }
 inline void store(Doubles value, double* x) { *reinterpret_cast<Doubles*>(x) = value; }
 // As `bfloat16` rounds.
-inline void store(Floats value, bfloat16* x) {
+inline Words halves_of(Floats value) {
   const Words bits = (Words)value;
   const Words nearest = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
   const Words kept = (Words)(value == value);
-  *reinterpret_cast<Halves*>(x) = narrowed((nearest & kept) | (0x7FC0 & ~kept));
+  return (nearest & kept) | (0x7FC0 & ~kept);
+}
+inline void store(Floats value, bfloat16* x) {
+  *reinterpret_cast<Halves*>(x) = narrowed(halves_of(value));
 }
 
 // The rest of a row, where there is room for a vector.
