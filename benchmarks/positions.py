@@ -6,12 +6,14 @@
 Options, methods and model are those of benchmarks/sampling.py, of which this measures one case.
 """
 
+from pathlib import Path
+
 import torch
 
-from benchmarks import record, sampling
+from benchmarks import sampling
 from benchmarks.operators import thread_count
 from benchmarks.plots import plot
-from benchmarks.record import Measurement
+from benchmarks.record import Measurement, Rows
 from linear_transformers.pictures.tables import markdown
 
 METHODS = ("compiled", sampling.SOFTMAX, sampling.RECURRENT, sampling.CACHED, sampling.RECOMPUTED)
@@ -38,8 +40,16 @@ def main() -> None:
     ]
     path = measurement.save(rows)
     print(f"{markdown(rows)}\n{path}")
-    picture = record.RESULTS / f"{name}.png"
-    print(plot(found, picture, x_label="position in the image", y_label=f"ms a step of {batch}"))
+    print(picture(rows, path.with_suffix(".png"), batch))
+
+
+def picture(rows: Rows, path: Path, batch: int) -> Path:
+    """Plot a curve a method, and return the path."""
+    methods = [name for name in rows[0] if name != "position"]
+    labels = {name: name if "softmax" in name else f"linear, {name}" for name in methods}
+    curves = {label: {row["position"]: row[name] for row in rows} for name, label in labels.items()}
+    y_label = f"milliseconds a step, {batch} images side by side"
+    return plot(curves, path, x_label="position in the image", y_label=y_label)
 
 
 if __name__ == "__main__":

@@ -135,6 +135,7 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
         start = now(options.device)
         attention(q, k, v).backward(gradient)
         times.append(now(options.device) - start)
+        q.grad = k.grad = v.grad = None  # kept, they would be memory beside the next pass's
         if times[0] > options.seconds:
             break
     milliseconds = 1000 * median(times[1:] or times)  # the first fills caches

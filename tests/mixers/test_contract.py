@@ -5,7 +5,13 @@ from functools import partial
 import pytest
 import torch
 
-from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention import (
+    AdditiveAttention,
+    LinearAttention,
+    LshAttention,
+    SoftmaxAttention,
+    SparseAttention,
+)
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import (
     DeltaNet,
@@ -15,6 +21,7 @@ from linear_transformers.mixers import (
     MultiHeadAttention,
     MultiScaleRetention,
 )
+from linear_transformers.mixers.multi_head import NORM_EPS
 from linear_transformers.testing import (
     HEADS,
     WIDTH,
@@ -72,25 +79,35 @@ MIXERS = {
         expand_k=1.0,
     ),
 }  # fmt: skip
-BIDIRECTIONAL = [name for name in MIXERS if MIXERS[name](24, 3).is_bidirectional]
+# Not in half precision, whose queries may fall into other buckets.
+OTHERS = {
+    f"{name} all": partial(MultiHeadAttention, attention=attention, **PARTS["all"])
+    for name, attention in {
+        "lsh": partial(LshAttention, num_buckets=2, window=4),
+        "sparse": partial(SparseAttention, stride=4),
+        "additive": AdditiveAttention,
+    }.items()
+}
+ALL = MIXERS | OTHERS
+BIDIRECTIONAL = [name for name in ALL if ALL[name](24, 3).is_bidirectional]
 
 
 def build(name: str):
     torch.manual_seed(0)
-    return of_heads(MIXERS[name])(HEADS, WIDTH).double().eval()
+    return of_heads(ALL[name])(HEADS, WIDTH).double().eval()
 
 
 @pytest.mark.parametrize(
     ("name", "promise"),
     [
         pytest.param(name, promise, id=f"{name}: {name_of(promise)}")
-        for name in MIXERS
-        for promise in promises_of(of_heads(MIXERS[name]))
+        for name in ALL
+        for promise in promises_of(of_heads(ALL[name]))
     ],
 )
 def test_promises_are_kept(name, promise):
     torch.manual_seed(0)
-    promise(of_heads(MIXERS[name]))
+    promise(of_heads(ALL[name]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -144,6 +161,45 @@ def test_rotary_positions_tell_distances_only(attention):
     torch.testing.assert_close(shifted, outputs)
     still = build(f"{attention} plain")
     assert not torch.allclose(still(x), outputs)
+
+
+@pytest.mark.parametrize("gate", [None, "silu", "sigmoid"])
+@pytest.mark.parametrize("qk_norm", [None, "rms", "l2"])
+@pytest.mark.parametrize("width", [None, 4])
+def test_parts_are_what_they_are_defined_as(width, qk_norm, gate):
+    """Softmax attention, head by head and weight by weight, in float64."""
+    torch.manual_seed(0)
+    mixer = MultiHeadAttention(
+        HEADS * WIDTH, HEADS, attention=SoftmaxAttention, short_convolution=width, qk_norm=qk_norm,
+        output_norm=gate is not None, output_gate=gate,
+    ).double()  # fmt: skip
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter)
+    (x,) = random_inputs(mixer, 11)
+    mixed, gated = (x @ mixer.project_in.weight.T + mixer.project_in.bias).tensor_split(
+        [3 * HEADS * WIDTH], -1
+    )
+    if width is not None:
+        padded = torch.nn.functional.pad(mixed, (0, 0, width - 1, 0))
+        mixed = sum(padded[:, j : j + 11] * mixer.convolution.weight[j] for j in range(width))
+    q, k, v = mixed.unflatten(-1, (3, HEADS, WIDTH)).unbind(2)
+    if qk_norm == "rms":
+        q, k = (
+            part / (part.square().mean(-1, keepdim=True) + NORM_EPS).sqrt() * scale
+            for part, scale in ((q, mixer.q_scale), (k, mixer.k_scale))
+        )
+    elif qk_norm == "l2":
+        q, k = (part / (part.square().sum(-1, keepdim=True) + 1e-6).sqrt() for part in (q, k))
+    scores = torch.einsum("bihd,bjhd->bhij", q, k) / WIDTH**0.5
+    unseen = torch.ones(11, 11, dtype=torch.bool).triu(1)
+    outputs = torch.einsum("bhij,bjhd->bihd", scores.masked_fill(unseen, -torch.inf).softmax(-1), v)
+    if gate is not None:
+        outputs = outputs / (outputs.square().mean(-1, keepdim=True) + NORM_EPS).sqrt()
+        outputs = outputs * mixer.output_norm
+    y = outputs.flatten(2)
+    if gate is not None:
+        y = y * torch.sigmoid(gated) * (gated if gate == "silu" else 1)
+    torch.testing.assert_close(mixer(x), y @ mixer.project_out.weight.T + mixer.project_out.bias)
 
 
 def test_one_tap_of_one_is_no_convolution():
