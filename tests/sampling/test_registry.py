@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from linear_transformers import kernels
-from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention, SparseAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.sampling import (
     STEPPERS,
@@ -18,7 +18,10 @@ from linear_transformers.sampling import (
 from tests.conftest import autoregressive
 
 LENGTH, NUM_VALUES = 6, 17
-ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
+ATTENTIONS = {
+    "linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention,
+    "sparse": SparseAttention,
+}  # fmt: skip
 
 
 def build(attention: str = "linear"):
@@ -44,7 +47,7 @@ def test_every_stepper_computes_what_forward_computes(name, attention):
 
 
 def test_the_compiled_stepper_is_chosen_where_it_can_run():
-    assert stepper_of(build("softmax")).name == "recurrent"
+    assert stepper_of(build("sparse")).name == "recurrent"
     assert stepper_of(build(), precision="float64").name == "recurrent"
     if CompiledStepper.unavailable(build()) is None:
         assert stepper_of(build()).name == stepper_of(build(), precision="int8").name == "compiled"
@@ -83,8 +86,8 @@ def test_without_a_precision_no_weight_changes():
         ("linear", {"precision": "half"}, ("precision=half", "float16")),
         ("linear", {"name": "recurrent", "precision": "int8"}, ("=recurrent", "=int8", "auto")),
         ("linear", {"name": "compiled", "precision": "float64"}, ("=compiled", "=float64", "int8")),
-        ("softmax", {"name": "compiled"}, ("stepper=compiled", "linear attention", "auto")),
-        ("softmax", {"precision": "int8"}, ("precision=int8", "linear attention", "float32")),
+        ("sparse", {"name": "compiled"}, ("stepper=compiled", "linear attention", "auto")),
+        ("sparse", {"precision": "int8"}, ("precision=int8", "linear attention", "float32")),
     ],
 )
 def test_what_cannot_run_is_refused(attention, options, words, raises_one_line):
