@@ -50,10 +50,9 @@ def _name_ends(axes: Axes, curves: Curves) -> None:
         names = sorted(
             (name for name in ends if round(ends[name][0], 2) == at), key=lambda n: ends[n][1]
         )
-        lowest = [ends[name][1] for name in names]
-        for i in range(1, len(names)):
-            lowest[i] = max(lowest[i], lowest[i - 1] + APART)
-        heights |= dict(zip(names, lowest, strict=True))
+        below = -APART
+        for name in names:
+            heights[name] = below = max(ends[name][1], below + APART)
     for i, (name, (x, y)) in enumerate(ends.items()):
         axes.annotate(
             name, (x, y), (x + 0.03, heights[name]), xycoords="axes fraction",

@@ -9,6 +9,7 @@ Options, methods and model are those of benchmarks/sampling.py, of which this me
 from pathlib import Path
 
 import torch
+from rich.console import Console
 
 from benchmarks import sampling
 from benchmarks.operators import thread_count
@@ -24,6 +25,10 @@ def main() -> None:
         __doc__.splitlines()[0], length=[3072], batch=[16], positions=12, methods=[*METHODS],
         threads=[torch.get_num_threads()],
     )  # fmt: skip
+    for name in ("length", "batch", "threads"):
+        if len(given := getattr(options, name)) != 1:
+            raise SystemExit(f"error: --{name} was given {given}. Give one number.")
+    sampling.leave_out_what_cannot_run(options, Console())
     (length,), (batch,), (threads,) = options.length, options.batch, options.threads
     name = options.name or f"positions-{torch.device(options.device).type}"
     title = f"A step by its position: {length} values an image, {batch} images side by side"

@@ -91,12 +91,7 @@ RATIOS = ("times_peer", "times_softmax")
 def main() -> None:
     options = parse(__doc__.splitlines()[0])
     console = Console()
-    models = build(1, options)
-    for method in tuple(options.methods):
-        kind, model, precision = stepper_of(method, models)
-        if reason := kind.unavailable(model, precision):
-            console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
-            options.methods.remove(method)
+    leave_out_what_cannot_run(options, console)
     sizes = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
     name = options.name or f"sampling-{torch.device(options.device).type}"
     measurement = Measurement(name, f"Sampling: {sizes}", device=options.device, seeds=[SEED])
@@ -110,6 +105,16 @@ def main() -> None:
     if found := summary(rows):
         console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
     console.print(f"written to {path}", soft_wrap=True)
+
+
+def leave_out_what_cannot_run(options: argparse.Namespace, console: Console) -> None:
+    """Remove the methods that cannot run here, and say why."""
+    models = build(1, options)
+    for method in tuple(options.methods):
+        kind, model, precision = stepper_of(method, models)
+        if reason := kind.unavailable(model, precision):
+            console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
+            options.methods.remove(method)
 
 
 def measured(

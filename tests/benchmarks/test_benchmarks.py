@@ -554,3 +554,8 @@ def test_a_step_is_measured_by_its_position(results, monkeypatch, capsys):
     assert [row["position"] for row in rows] == [6, 20, 33]
     assert all(row["recurrent"] > 0 and row["softmax, cached"] > 0 for row in rows)
     assert (results / "positions-cpu.png").stat().st_size > 5000
+
+
+def test_a_step_is_measured_by_its_position_in_one_case_at_a_time(results, monkeypatch, capsys):
+    with pytest.raises(SystemExit, match=r"--length was given \[9, 20\]. Give one number."):
+        call(positions, monkeypatch, "--length", "9", "20", "--device=cpu")

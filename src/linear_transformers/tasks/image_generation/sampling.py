@@ -1,5 +1,6 @@
 """Sampling from a model of images, for sample.py: complete images, or generate new ones."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from linear_transformers.config.ranges import Count, CountOrNone, Positive, Seed
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
+from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
 from linear_transformers.provenance import call_again
 from linear_transformers.runs.checkpoint import file_hash
@@ -80,8 +82,8 @@ class SampleImages(Use[ImageModel]):
         """Sample images, and write each batch as it is finished."""
         self._refuse_contradictions()
         task = trained.task
-        # Before the weights are rounded: what rounding costs is not what is checked.
-        difference = self._step_difference(trained) if self.check else None
+        # What rounding costs is not what is checked, and rounding is in place.
+        exact = copy.deepcopy(task.model) if self.check else None
         stepper = stepper_of(task.model, name=self.stepper, precision=self.precision)
         sampler = sampler_of(
             task.distribution, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
@@ -103,7 +105,8 @@ class SampleImages(Use[ImageModel]):
         )
         record = folder.record
         with watch(folder.path) as output:
-            record.step_against_forward = difference
+            if exact is not None:
+                record.step_against_forward = self._step_difference(trained, exact)
             record.checkpoint, record.config = str(trained.path), trained.config
             record.attention = task.model.stack.mixer.name
             record.device, record.stepper = str(task.model.device), stepper.description
@@ -168,11 +171,11 @@ class SampleImages(Use[ImageModel]):
                 )
         return prompts_of(images[chosen], mask, self.n), chosen
 
-    def _step_difference(self, trained: ImageModel) -> float:
+    def _step_difference(self, trained: ImageModel, model: AutoregressiveTransformer) -> float:
         """Return the largest difference of the stepper from `forward`, and refuse a large one."""
-        stepper = stepper_of(trained.task.model, name=self.stepper)
+        stepper = stepper_of(model, name=self.stepper)
         images = trained.images(data_root=self.data_root)[:CHECKED_IMAGES]
-        values = to_sequences(images).long().to(trained.task.model.device)
+        values = to_sequences(images).long().to(model.device)
         difference = largest_step_difference(stepper, values)
         print(f"check    step against forward: largest difference {difference:.2e}")
         if not difference <= STEP_TOLERANCE:  # NaN, too
