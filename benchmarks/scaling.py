@@ -124,7 +124,6 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
     torch.manual_seed(SEED)
     attention = build(model, length, options).to(options.device)
     batch = max(1, options.tokens // length)
-    kept = kept_bytes(attention, length, options) / length
     shape = (batch, length, options.heads, options.head_dim)
     q, k, v = (torch.randn(shape, device=options.device, requires_grad=True) for _ in range(3))
     gradient = torch.randn(shape, device=options.device)
@@ -141,6 +140,7 @@ def measure(model: str, length: int, options: argparse.Namespace) -> dict[str, A
             break
     milliseconds = 1000 * median(times[1:] or times)  # the first fills caches
     megabytes = (memory(options.device) - before) / 1e6
+    kept = kept_bytes(attention, length, options) / length  # last: it has a peak of its own
     return {
         "batch": batch,
         "milliseconds": round(milliseconds / batch, 4),
