@@ -138,10 +138,10 @@ def test_a_truncated_download_is_named(tmp_path, monkeypatch, raises_one_line):
         data.splits  # noqa: B018
 
 
-def save(tmp_path, **arrays):
+def save(tmp_path, *, size=None, **arrays):
     path = tmp_path / "images.npz"
     np.savez_compressed(path, **arrays)
-    return ArrayImages(str(path), val_size=3, batch_size=2)
+    return ArrayImages(str(path), val_size=3, size=size, batch_size=2)
 
 
 def pixels(*shape, dtype=np.uint8):
@@ -154,6 +154,17 @@ def test_arrays_of_grey_and_colour_images_are_read(tmp_path, size):
     channels = size[2] if len(size) == 3 else 1
     assert data.shape == ImageShape(4, 5, channels, 256)
     assert [len(images) for images in data.splits] == [7, 3, 6]
+
+
+def test_arrays_are_averaged_down_over_whole_blocks(tmp_path, raises_one_line):
+    arrays = {"x_train": pixels(10, 4, 6, 3), "x_test": pixels(6, 4, 6, 3)}
+    data = save(tmp_path, size=2, **arrays)
+    assert data.shape == ImageShape(2, 3, 3, 256)
+    means = arrays["x_test"].reshape(6, 2, 2, 3, 2, 3).mean((2, 4))
+    np.testing.assert_array_equal(data.splits.test, np.floor(means + 0.5))
+    assert [images.shape[1:] for images in data.splits] == [(2, 3, 3)] * 3
+    with raises_one_line("data.size=1", "4 x 6", "[2, 4]"):
+        save(tmp_path, size=1, **arrays).splits  # noqa: B018
 
 
 def test_masks_leave_images_out_and_x_val_is_used(tmp_path):

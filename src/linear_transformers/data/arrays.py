@@ -8,11 +8,12 @@ from zipfile import BadZipFile, ZipFile
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
     ImageSource,
+    shrunk,
     split_off,
 )
 from linear_transformers.data.sequences import Splits
@@ -29,6 +30,8 @@ class ArrayImages(ImageSource):
     Args:
         path: The `.npz` file.
         val_size: The number of training images held out for validation if there is no `x_val`.
+        size: The number of rows, a divisor of the original's: a pixel is the mean of a square
+            block. None keeps the images as they are.
         num_levels: The number of levels; values run from 0 to `num_levels` - 1.
         batch_size: See `SequenceSource`.
         seed: See `SequenceSource`.
@@ -44,6 +47,7 @@ class ArrayImages(ImageSource):
         path: str,
         *,
         val_size: Count,
+        size: Size | None = None,
         num_levels: Annotated[int, Ge(2), Le(256)] = 256,
         batch_size: Count,
         seed: Seed = 0,
@@ -52,6 +56,7 @@ class ArrayImages(ImageSource):
         super().__init__(batch_size, seed=seed, num_train=num_train)
         self.path = Path(path)
         self.val_size = val_size
+        self.size = size
         self.num_levels = num_levels
 
     @property
@@ -77,7 +82,9 @@ class ArrayImages(ImageSource):
                     f"{self.path}: {name} has images of {images.shape[1:]}, x_train of "
                     f"{train.shape[1:]}. All images must have one size (height, width, channels)."
                 )
-        return Splits(train, val, test)
+        _, height, width, channels = train.shape
+        shape = ImageShape(height, width, channels, self.num_levels).resized(self.size)
+        return Splits(*(shrunk(images, shape) for images in (train, val, test)))
 
     def _read(self) -> dict[str, np.ndarray]:
         if not self.path.is_file():

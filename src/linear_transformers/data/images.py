@@ -1,7 +1,7 @@
 """Image data sets: images as sequences of values."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -42,6 +42,25 @@ class ImageShape(SequenceShape):
             f"sequences of {self.length}"
         )
 
+    def resized(self, size: int | None) -> "ImageShape":
+        """Return the shape of images of `size` rows, each pixel the mean of a square block.
+
+        None is the shape as it is.
+
+        Raises:
+            ValueError: No number of whole blocks makes `size` rows.
+        """
+        if size is None:
+            return self
+        height, width = self.height, self.width
+        sizes = [n for n in range(1, height + 1) if height % n == 0 == width % (height // n)]
+        if size not in sizes:
+            raise ValueError(
+                f"data.size={size} was asked for; the images are {height} x {width}. "
+                f"Choose one of {sizes}."
+            )
+        return replace(self, height=size, width=width * size // height)
+
     def to_images(self, values: Tensor) -> Images:
         """Return sequences of values [n, length] as images."""
         shape = (-1, self.height, self.width, self.channels)
@@ -56,6 +75,19 @@ class ImageSource(SequenceSource):
     @property
     @abstractmethod
     def shape(self) -> ImageShape: ...
+
+
+def shrunk(
+    images: Images, shape: ImageShape
+) -> UInt8[np.ndarray, "_ {shape.height} {shape.width} channels"]:
+    """Return the images in the size of `shape`, each pixel the mean of a block of pixels."""
+    count, height, width, channels = images.shape
+    block = height // shape.height
+    if block == 1:
+        return images
+    blocks = images.reshape(count, height // block, block, width // block, block, channels)
+    sums = blocks.sum(axis=(2, 4), dtype=np.uint32)
+    return ((sums + block * block // 2) // (block * block)).astype(np.uint8)
 
 
 def split_off(images: Images, count: int, *, seed: int) -> tuple[Images, Images]:

@@ -1,16 +1,15 @@
 """MNIST and CIFAR-10, read and if necessary downloaded by torchvision."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import UInt8
 
 from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
     ImageSource,
+    shrunk,
     split_off,
 )
 from linear_transformers.data.sequences import Splits
@@ -52,21 +51,14 @@ class TorchvisionImages(ImageSource):
         super().__init__(batch_size, seed=seed, num_train=num_train)
         if dataset not in SHAPES:
             raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
-        side = SHAPES[dataset].height
-        if size is not None and side % size:
-            divisors = [n for n in range(1, side + 1) if side % n == 0]
-            raise ValueError(
-                f"data.size={size} was asked for; the images of {dataset} are {side} x {side}. "
-                f"Choose one of {divisors}."
-            )
         self.dataset = dataset
-        self.size = side if size is None else size
+        self._shape = SHAPES[dataset].resized(size)
         self.root = Path(root)
         self.val_size = val_size
 
     @property
     def shape(self) -> ImageShape:
-        return replace(SHAPES[self.dataset], height=self.size, width=self.size)
+        return self._shape
 
     def fetch(self) -> None:
         self._read(train=True)
@@ -92,13 +84,4 @@ class TorchvisionImages(ImageSource):
             ) from error
         original = SHAPES[self.dataset]
         images = np.asarray(data).reshape(len(data), original.height, original.width, -1)
-        return images if self.size == original.height else _block_means(images, self.size)
-
-
-def _block_means(images: Images, size: int) -> UInt8[np.ndarray, "_ size size channels"]:
-    """Return images of `size` x `size` pixels, each the mean of a block of pixels."""
-    count, side, _, channels = images.shape
-    block = side // size
-    blocks = images.reshape(count, size, block, size, block, channels)
-    sums = blocks.sum(axis=(2, 4), dtype=np.uint32)
-    return ((sums + block * block // 2) // (block * block)).astype(np.uint8)
+        return shrunk(images, self.shape)
