@@ -44,7 +44,11 @@ from linear_transformers.tracking.record import summary
 
 ROOT = Path(__file__).parent.parent
 # Exact and comparable: one thread, float32 unless a variant has another, nothing drawn on the way.
-ALWAYS = ("trainer=cpu", "trainer.precision=32-true", "logger=none", "callbacks.samples.n=0")
+# The test is the ablation's own, which leaves out parts.
+ALWAYS = (
+    *("trainer=cpu", "trainer.precision=32-true", "test=false"),
+    *("logger=none", "callbacks.samples.n=0"),
+)
 
 LINEAR, SOFTMAX, BEST = ("model=linear",), ("model=softmax",), ("model=linear_conv",)
 CONVOLUTION = ("model.mixer.short_convolution=4",)
@@ -178,10 +182,6 @@ class Job(NamedTuple):
             *(f"run_id={self.folder.name}", "resume=auto", *self.overrides),
         ]
 
-    @property
-    def is_done(self) -> bool:
-        return any(name.startswith("test_") for name in summary(self.folder / "metrics.jsonl"))
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -251,22 +251,23 @@ def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
 def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     """Return a finished run's figures, those without each part of the test set, and its origin."""
     figures = summary(job.folder / "metrics.jsonl")
-    names = [name for name in figures if name.startswith(("val_", "test_"))]
+    figures = {name: figures[name] for name in figures if name.startswith("val_")}
     test, left_out = jackknifed(job.folder, plan.batch)
+    figures |= {f"test_{name}": round(figure, 4) for name, figure in test.items()}
     source = source_of(job.folder)
     source.pop("curves")
     return {
         "variant": job.variant,
         "arguments": job.arguments,
-        "figures": {name: figures[name] for name in names},
-        "test": test,
+        "figures": figures,
+        "test": next(iter(test.values())),
         "test_without": [round(figure, 6) for figure in left_out],
         **source,
     }
 
 
 def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
-    """Run what is not done, one job a core, and yield each job as soon as it is."""
+    """Run jobs, one a core, and yield each as soon as it is done; a finished run ends at once."""
     free: SimpleQueue[int] = SimpleQueue()
     for core in cores:
         free.put(core)
@@ -286,10 +287,9 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
             raise SystemExit(f"{' '.join(job.command)}\n{finished.stdout}{finished.stderr}")
         return job
 
-    yield from (job for job in jobs if job.is_done)
     pool = ThreadPoolExecutor(len(cores))
     try:
-        begun = [pool.submit(train, job) for job in jobs if not job.is_done]
+        begun = [pool.submit(train, job) for job in jobs]
         yield from (each.result() for each in as_completed(begun))
     finally:  # where one has failed, the others are not begun
         pool.shutdown(cancel_futures=True)
@@ -339,20 +339,21 @@ def difference(pairs: Sequence[tuple[dict[str, Any], dict[str, Any]]]) -> str:
     return f"{text} ± {of_seeds:.3f} seeds ± {of_test_set:.3f} test set: {verdict}"
 
 
-def jackknifed(folder: Path, batch: dict[str, Any]) -> tuple[float, list[float]]:
-    """Return a run's figure on the test set, and those without each batch in turn."""
+def jackknifed(folder: Path, batch: dict[str, Any]) -> tuple[dict[str, float], list[float]]:
+    """Return a run's figures on the test set, and its first without each batch in turn."""
     trained = load(Run(folder).best_checkpoint())
     data = trained.data.with_options(**batch)
     with torch.no_grad():
         found = [trained.task.statistics(each) for each in data().loader("test")]
     whole: Statistics = {name: sum(each[name] for each in found) for name in found[0]}  # pyright: ignore
+    names = [figure.name for figure in trained.task.figures]
 
-    def figure(sums: Statistics) -> float:
-        return trained.task.judge(sums)[trained.task.figure.name].item()
+    def figures(sums: Statistics) -> dict[str, float]:
+        judged = trained.task.judge(sums)
+        return {name: judged[name].item() for name in names}
 
-    return figure(whole), [
-        figure({name: whole[name] - each[name] for name in whole}) for each in found
-    ]
+    parts = ({name: whole[name] - each[name] for name in whole} for each in found)
+    return figures(whole), [figures(part)[names[0]] for part in parts]
 
 
 if __name__ == "__main__":
