@@ -46,11 +46,11 @@ from benchmarks.apart import run_apart
 from benchmarks.machine import now, peak_copy
 from benchmarks.record import Measurement
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
-from linear_transformers.callbacks.performance import peak_flops
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels import KERNELS
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling.captured import capture
+from linear_transformers.training.peaks import peak_flops
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Row = dict[str, Any]

@@ -39,7 +39,6 @@ from benchmarks.machine import now
 from benchmarks.operators import thread_count
 from benchmarks.record import Measurement
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
-from linear_transformers.callbacks.performance import peak_flops
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
@@ -47,6 +46,7 @@ from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.ops.precision import faster_in_bfloat16
 from linear_transformers.training.memory import keep_freed_memory
 from linear_transformers.training.module import together
+from linear_transformers.training.peaks import peak_flops
 
 SEED = 0
 LINEAR, SOFTMAX = "linear", "softmax"
