@@ -129,6 +129,7 @@ if [[ -f $data/cifar10.npz ]]; then
     model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
 fi
 pytest=(-W default -p no:cacheprovider -n 4) # four processes compile kernels side by side
+parity=(tests/{attention,kernels,models,sampling,training})
 kernels=(--kernels triton sdpa chunkwise cuda fla)
 operators=(--device cuda --dtype bfloat16 float32 "${kernels[@]}")
 # By what is thought to matter: the first are the likeliest.
@@ -146,6 +147,7 @@ if [[ $dry ]]; then
     "~callbacks.samples") # not kernel=triton: 3072 positions take the interpreter minutes
   compiled=()
   pytest=(-W default -p no:cacheprovider)
+  parity=(tests/kernels) # all are skipped
   operators=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1
     "${kernels[@]}")
   sweep=(--device cpu --apart --shapes 2x16 --heads 2 --head-dim 8 --rounds 1 --threads 1
@@ -166,7 +168,7 @@ probe)
 parity)
   install
   export CUBLAS_WORKSPACE_CONFIG=:4096:8 # what torch wants for the same bits in each run
-  limited "$python" -m pytest "${pytest[@]}" -m gpu tests/{attention,kernels,models,sampling,training} "$@"
+  limited "$python" -m pytest "${pytest[@]}" -m gpu "${parity[@]}" "$@"
   # These are for any device, and take the GPU where there is one.
   [[ $dry ]] || limited "$python" -m pytest "${pytest[@]}" \
     tests/{kernels/test_triton,kernels/test_dropout,sampling/test_captured}.py "$@"
