@@ -298,7 +298,7 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
 def table(records: Records, plan: Plan) -> list[dict[str, Any]]:
     """Return a row for each variant that has runs."""
     rows = []
-    for variant, arguments in plan.variants.items():
+    for variant in plan.variants:
         mine = {seed: found for (name, seed), found in records.items() if name == variant}
         if not mine:
             continue
@@ -315,7 +315,7 @@ def table(records: Records, plan: Plan) -> list[dict[str, Any]]:
             ]
             if pairs and variant != reference:
                 row[f"against {reference}"] = difference(pairs)
-        rows.append(row | {"arguments": " ".join((*plan.arguments, *arguments))})
+        rows.append(row | {"arguments": next(iter(mine.values()))["arguments"]})
     return rows
 
 

@@ -81,6 +81,7 @@ def test_no_place_of_the_machine_is_in_the_command(monkeypatch):
         "data.root=/home/joe/data": "data.root=~/data",
         "paths.runs=/mnt/joe/runs": "paths.runs=.../runs",
         "files=[/mnt/joe/a,/mnt/joe/b]": "files=[.../a,.../b]",
+        "data.path=${paths.data}/a.npz": "data.path=${paths.data}/a.npz",
         "logger.uri=sqlite:////mnt/joe/a.db": "logger.uri=sqlite://.../a.db",
         "logger.uri=https://example.org/a": "logger.uri=https://example.org/a",
     }.items():

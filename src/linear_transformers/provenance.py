@@ -29,7 +29,7 @@ DISTRIBUTIONS = (
 INSTRUCTIONS = re.compile(  # those that decide how fast products are, as Linux names them
     r"avx2|avx_vnni|avx512f|avx512_bf16|avx512_fp16|avx512_vnni|amx_\w+|neon|asimd|sve2?|bf16|i8mm"
 )
-ABSOLUTE = re.compile(r"(?:(?<![\w./:~-])|(?<=://))/[^\s,'\"\])}]*")
+ABSOLUTE = re.compile(r"(?:(?<![\w./:~}-])|(?<=://))/[^\s,'\"\])}]*")
 GIGABYTE = 1e9
 COMMAND = "linear-transformers"
 
