@@ -90,11 +90,14 @@ def test_a_login_node_of_a_cluster_warns_of_nothing(tmp_path, monkeypatch, capsy
 def files_no_larger_than(size: int):
     """Let writes fail that make a file larger, as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with pytest.MonkeyPatch.context() as patch:
+        # Python would keep what it could write of a module that is first imported in here.
+        patch.setattr(sys, "dont_write_bytecode", True)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_keeps_the_last_checkpoint_and_names_the_room(tmp_path):
