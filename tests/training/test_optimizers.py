@@ -1,6 +1,8 @@
 """Optimizers besides torch's."""
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import Transformer
 from linear_transformers.training import optimizers
-from linear_transformers.training.optimizers import Muon, orthogonalized
+from linear_transformers.training.optimizers import Muon, RAdam, orthogonalized
 
 RATE = 0.02
 
@@ -101,16 +103,51 @@ def test_singular_values_go_through_the_polynomial(shape):
     assert not found[2].any()
 
 
-def test_a_state_that_is_loaded_goes_on_to_the_bit():
+@pytest.mark.parametrize("kind", [Muon, RAdam])
+def test_a_state_that_is_loaded_goes_on_to_the_bit(kind):
     whole, halves = small_model(), small_model()
-    make = partial(Muon, lr=RATE)
-    train(whole, optimizer := make(whole.named_parameters()), steps=3)
-    train(whole, optimizer, steps=3)
-    train(halves, first := make(halves.named_parameters()), steps=3)
+    make = partial(kind, lr=RATE)
+    train(whole, optimizer := make(whole.named_parameters()), steps=4)
+    train(whole, optimizer, steps=4)
+    train(halves, first := make(halves.named_parameters()), steps=4)
     second = make(halves.named_parameters())
     second.load_state_dict(first.state_dict())
-    train(halves, second, steps=3)
+    train(halves, second, steps=4)
     assert all(map(torch.equal, whole.parameters(), halves.parameters()))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weight_decay": 0.1, "decoupled_weight_decay": True},
+        {"weight_decay": 0.1},
+        {"maximize": True, "eps": 1e-3, "betas": (0.8, 0.9)},
+    ],
+)
+def test_radam_is_torchs(options):
+    """Before its rate is rectified and after, where a parameter joins late, and from a state of
+    torch's."""
+    torch.manual_seed(0)
+
+    def trained(first: Callable, then: Callable) -> tuple[list, dict]:
+        shapes = ((3, 5), (5,), (2,))
+        generator = torch.Generator().manual_seed(1)
+        given: dict[str, Any] = {"generator": generator, "dtype": torch.float64}
+        parameters = nn.ParameterList(torch.randn(shape, **given) for shape in shapes)
+        optimizer = first(parameters.parameters(), lr=RATE, **options)
+        for i in range(24):
+            if i == 12:
+                state, optimizer = optimizer.state_dict(), then(parameters.parameters())
+                optimizer.load_state_dict(state)
+            for j, parameter in enumerate(parameters):
+                gradient = torch.randn(parameter.shape, **given)
+                parameter.grad = None if j == 2 and i < 4 else gradient
+            optimizer.step()
+        return list(parameters), optimizer.state_dict()
+
+    expected = trained(torch.optim.RAdam, torch.optim.RAdam)
+    for first, then in ((RAdam, RAdam), (torch.optim.RAdam, RAdam), (RAdam, torch.optim.RAdam)):
+        torch.testing.assert_close(trained(first, then), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_schedule_changes_the_rate_of_all():

@@ -206,15 +206,21 @@ class Training(LightningModule):
 
 
 def together(optimizer: Optimizer) -> Optimizer:
-    """Let an optimizer change all parameters by one call an operation, if nobody said otherwise.
+    """Let an optimizer change all parameters by one call, or else by one call an operation, if
+    nobody said otherwise.
 
-    torch does so by itself on GPUs only. On a CPU it takes a half to a quarter of the time.
+    torch does the latter by itself on GPUs only. On a CPU it takes a half to a quarter of the time,
+    the former a sixth of that.
 
     Args:
         optimizer: The optimizer, which is changed and returned.
     """
     for group in optimizer.param_groups:
-        if "foreach" in group and group["foreach"] is None and not group.get("fused"):
+        if group.get("fused") is not None or group.get("foreach") is not None:
+            continue
+        if "fused" in group and all(parameter.is_cpu for parameter in group["params"]):
+            group["fused"] = True
+        elif "foreach" in group:
             group["foreach"] = True
     return optimizer
 

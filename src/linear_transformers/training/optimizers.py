@@ -1,8 +1,9 @@
-"""Optimizers besides torch's, made from a model's named parameters."""
+"""Optimizers besides torch's, made from a model's parameters."""
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -10,12 +11,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import Parameter
 from torch.optim import Optimizer
+from torch.optim.adam import adam
+from torch.optim.radam import radam
 
 from linear_transformers.config.ranges import Count, Fraction, NotNegative, Positive, Share, ranged
 from linear_transformers.ops.precision import faster_in_bfloat16
 
 ADAMW_RMS = 0.2  # of AdamW's updates, in learning rates
 SMALLEST_NORM = 1e-7
+# Parameters, gradients, means, means of squares and numbers of steps.
+Columns = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
 
 
 def orthogonalized(
@@ -39,6 +44,81 @@ def orthogonalized(
         gram = x @ x.mT
         x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x
+
+
+def rectification(step: float, decay: float) -> float | None:
+    """Return what RAdam multiplies the rate of a step by, r_t, or None where it does without the
+    second moments: too few gradients are known for their variance to be bounded.
+
+    Liu et al. (2020), "On the Variance of the Adaptive Learning Rate and Beyond", algorithm 2.
+
+    Args:
+        step: The number of the step, from 1.
+        decay: The decay of the second moments.
+    """
+    limit = 2 / (1 - decay) - 1
+    length = limit - 2 * step * decay**step / (1 - decay**step)
+    if length <= 5:  # as torch has it; the paper has 4
+        return None
+    ratio = (length - 4) * (length - 2) * limit / ((limit - 4) * (limit - 2) * length)
+    return math.sqrt(ratio)
+
+
+class RAdam(torch.optim.RAdam):
+    """torch's RAdam, on a CPU in one pass over parameters, gradients and moments.
+
+    A rectified update is one of Adam with another rate and eps, and torch has that one fused.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self._update(group)
+        return loss
+
+    def _update(self, group: dict[str, Any]) -> None:
+        columns: Columns = ([], [], [], [], [])
+        has_complex = self._init_group(group, *columns)
+        beta1, beta2 = group["betas"]
+        names = ("lr", "eps", "weight_decay", "maximize", "decoupled_weight_decay")
+        options = {"beta1": beta1, "beta2": beta2} | {name: group[name] for name in names}
+        names = ("foreach", "capturable", "differentiable")
+        ways = {"has_complex": has_complex} | {name: group[name] for name in names}
+        fuses = all(parameter.is_cpu for parameter in columns[0])
+        if not fuses or has_complex or group["differentiable"]:
+            radam(*columns, **options, **ways)
+            return
+        for step, part in _by_step(columns):
+            share = rectification(step, beta2)
+            if share is None:
+                radam(*part, **options, **ways)
+                continue
+            options_of_adam = options | {
+                "lr": group["lr"] * share,
+                # RAdam adds eps before the bias of the second moments is corrected, Adam after.
+                "eps": group["eps"] / math.sqrt(1 - beta2**step),
+            }
+            if group["decoupled_weight_decay"]:  # at the rate that is not rectified
+                options_of_adam["weight_decay"] = group["weight_decay"] / share
+            parameters, gradients, means, squares, steps = part
+            adam(
+                parameters, gradients, means, squares, [], steps,
+                **options_of_adam, amsgrad=False, fused=True,
+            )  # fmt: skip
+
+
+def _by_step(columns: Columns) -> Iterator[tuple[float, Columns]]:
+    """Yield the number of the coming step with the parameters that are at it: one that had no
+    gradient has not made all steps."""
+    parts: dict[float, Columns] = defaultdict(lambda: ([], [], [], [], []))
+    for row in zip(*columns, strict=True):
+        for column, tensor in zip(parts[row[-1].item() + 1], row, strict=True):
+            column.append(tensor)
+    yield from parts.items()
 
 
 class BatchedMuon(torch.optim.Muon):
