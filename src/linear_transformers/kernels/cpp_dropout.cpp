@@ -59,32 +59,43 @@ inline Spread every_other(const uint32_t* words, bool second) {
   return second ? both >> 32 : both;
 }
 
-// Philox4x32-10 of every other lane's counter. Upper halves of lanes are not looked at.
-inline void philox(const Call& call, const Counters& counters, bool second, Spread (&x)[4]) {
-  x[0] = every_other(counters.block, second);
-  x[1] = every_other(counters.position, second);
-  x[2] = every_other(counters.sample, second);
-  x[3] = Spread{} + call.place;
-  uint32_t key_0 = call.seed, key_1 = call.step;
-#pragma GCC unroll 10
-  for (int round = 0; round < kRounds; ++round) {
-    const Spread a = product(x[0], 0xD2511F53), b = product(x[2], 0xCD9E8D57);
-    x[0] = b >> 32 ^ x[1] ^ key_0;
-    x[2] = a >> 32 ^ x[3] ^ key_1;
-    x[1] = b;
-    x[3] = a;
-    key_0 += 0x9E3779B9;
-    key_1 += 0xBB67AE85;
+// What each round of Philox adds, as it is read from memory into all lanes.
+struct Keys {
+  explicit Keys(const Call& call) {
+    uint32_t key_0 = call.seed, key_1 = call.step;
+    for (auto& [first, second] : rounds) {
+      first = key_0;
+      second = key_1;
+      key_0 += 0x9E3779B9;
+      key_1 += 0xBB67AE85;
+    }
   }
-}
+  uint64_t rounds[kRounds][2];
+};
 
-// The eight numbers of each of kLanes calls: numbers[part][lane].
-inline void draw(const Call& call, const Counters& counters, uint16_t (*numbers)[2 * kLanes]) {
-  Spread even[4], odd[4];
-  philox(call, counters, false, even);
-  philox(call, counters, true, odd);
+// The eight numbers of each of kLanes calls of Philox4x32-10: numbers[part][lane].
+inline void draw(const Keys& keys, uint32_t place, const Counters& counters,
+                 uint16_t (*numbers)[2 * kLanes]) {
+  // Even lanes and odd ones, round by round: either alone would wait for its products. Upper halves
+  // of lanes are not looked at.
+  Spread x[4][2];
+  for (int odd = 0; odd < 2; ++odd) {
+    x[0][odd] = every_other(counters.block, odd);
+    x[1][odd] = every_other(counters.position, odd);
+    x[2][odd] = every_other(counters.sample, odd);
+    x[3][odd] = Spread{} + place;
+  }
+#pragma GCC unroll 10
+  for (int round = 0; round < kRounds; ++round)
+    for (int odd = 0; odd < 2; ++odd) {
+      const Spread a = product(x[0][odd], 0xD2511F53), b = product(x[2][odd], 0xCD9E8D57);
+      x[0][odd] = b >> 32 ^ x[1][odd] ^ keys.rounds[round][0];
+      x[2][odd] = a >> 32 ^ x[3][odd] ^ keys.rounds[round][1];
+      x[1][odd] = b;
+      x[3][odd] = a;
+    }
   for (int i = 0; i < 4; ++i) {
-    const Words words = (Words)((even[i] & 0xFFFFFFFF) | odd[i] << 32);
+    const Words words = (Words)((x[i][0] & 0xFFFFFFFF) | x[i][1] << 32);
     *reinterpret_cast<Halves*>(numbers[i]) = narrowed(words);
     *reinterpret_cast<Halves*>(numbers[i + 4]) = narrowed(words >> 16);
   }
@@ -96,6 +107,7 @@ class Numbers {
  public:
   Numbers(const Call& call, int64_t begin)
       : call_(call),
+        keys_(call),
         blocks_((call.width + kParts - 1) / kParts),
         together_(std::max<int64_t>(1, kLanes / std::max<int64_t>(1, blocks_))),
         next_(begin),
@@ -131,7 +143,7 @@ class Numbers {
       const int64_t first = std::min(done, std::max<int64_t>(0, blocks_ - kLanes));
       if (first)
         for (int lane = 0; lane < kLanes; ++lane) counters.block[lane] = first + lane;
-      draw(call_, counters, drawn);
+      draw(keys_, call_.place, counters, drawn);
       // In this order, so that what is copied in vain is overwritten, or beyond the last row.
       for (int64_t r = 0; r < together_; ++r)
         for (int part = 0; part < kParts; ++part)
@@ -141,6 +153,7 @@ class Numbers {
   }
 
   const Call& call_;
+  const Keys keys_;
   const int64_t blocks_, together_;
   int64_t next_;  // the first row whose numbers were not drawn
   std::vector<uint16_t> values_;

@@ -83,7 +83,11 @@ inline Words halves_of(Floats value) {
   return (nearest & kept) | (0x7FC0 & ~kept);
 }
 inline void store(Floats value, bfloat16* x) {
+#if defined(__AVX512BF16__)
+  *reinterpret_cast<Halves*>(x) = (Halves)_mm512_cvtneps_pbh((__m512)value);
+#else
   *reinterpret_cast<Halves*>(x) = narrowed(halves_of(value));
+#endif
 }
 
 // The rest of a row, where there is room for a vector.
