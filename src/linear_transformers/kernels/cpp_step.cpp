@@ -348,7 +348,10 @@ inline void columns(const float* q, const float* k, const float* v, float* state
   for (int i = 0; i < V; ++i) store(sum[i] * share, out + i * kSize);
 }
 
-inline float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+inline Floats sigmoid(Floats x) {
+  const Floats power = exp_negative(x < 0.0f ? x : -x);
+  return (x < 0.0f ? power : 1.0f) / (1.0f + power);
+}
 
 // A head's channels of queries, keys or values through the short convolution, whose inputs move on.
 void convolve(const Stack& n, const float* __restrict taps, const float* __restrict x,
@@ -430,9 +433,10 @@ void finish(const Stack& n, const float* output_norm, const float* gate, float* 
     const float share = rms_share(out, width, n.output_norm_eps);
     for (int64_t i = 0; i < width; ++i) out[i] *= share * output_norm[i];
   }
-  if (n.gate == kNone) return;
-  for (int64_t i = 0; i < width; ++i)
-    out[i] *= n.gate == kSilu ? gate[i] * sigmoid(gate[i]) : sigmoid(gate[i]);
+  if (n.gate == kSilu)
+    map(out, width, [](Floats y, Floats g) { return y * (g * sigmoid(g)); }, out, gate);
+  if (n.gate == kSigmoid)
+    map(out, width, [](Floats y, Floats g) { return y * sigmoid(g); }, out, gate);
 }
 
 inline void activate(const Stack& n, float* x) {
@@ -539,10 +543,11 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
 #pragma omp barrier
     if (n.activation == kSwiglu) {
       const Share values(n.batch * n.hidden);
-      for (int64_t i = values.begin; i < values.end; ++i) {
-        float* at = room.inner + i / n.hidden * room.hidden + i % n.hidden;
-        const float gate = at[n.hidden];
-        *at *= gate * sigmoid(gate);
+      for (int64_t i = values.begin, count; i < values.end; i += count) {
+        const int64_t first = i % n.hidden;
+        count = std::min(n.hidden - first, values.end - i);
+        float* at = room.inner + i / n.hidden * room.hidden + first;
+        map(at, count, [](Floats y, Floats g) { return y * (g * sigmoid(g)); }, at, at + n.hidden);
       }
 #pragma omp barrier
     }
