@@ -83,6 +83,7 @@ inline Words halves_of(Floats value) {
   return (nearest & kept) | (0x7FC0 & ~kept);
 }
 inline void store(Floats value, bfloat16* x) {
+// The instruction takes numbers below 1e-38 for zero.
 #if defined(__AVX512BF16__)
   *reinterpret_cast<Halves*>(x) = (Halves)_mm512_cvtneps_pbh((__m512)value);
 #else

@@ -218,7 +218,8 @@ def together(optimizer: Optimizer) -> Optimizer:
     for group in optimizer.param_groups:
         if group.get("fused") is not None or group.get("foreach") is not None:
             continue
-        if "fused" in group and all(parameter.is_cpu for parameter in group["params"]):
+        on_cpu = all(parameter.is_cpu for parameter in group["params"])
+        if "fused" in group and on_cpu and not group["differentiable"]:
             group["fused"] = True
         elif "foreach" in group:
             group["foreach"] = True
