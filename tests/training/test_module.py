@@ -11,6 +11,7 @@ from linear_transformers.data.images import ImageShape
 from linear_transformers.runs.checkpoint import check_finite
 from linear_transformers.tasks.base import Figure
 from linear_transformers.training.module import Training, together
+from linear_transformers.training.optimizers import RAdam
 from linear_transformers.training.schedules import constant, on_plateau
 
 
@@ -82,6 +83,15 @@ def test_all_parameters_are_changed_together(kind):
     way = "fused" if "fused" in ours else "foreach"
     assert (ours[way], plain[way]) == (True, None)
     torch.testing.assert_close(parameters, expected, rtol=1e-7, atol=1e-9)
+
+
+def test_torchs_radam_becomes_ours():
+    parameter = torch.nn.Parameter(torch.ones(1))
+    given = torch.optim.RAdam([parameter], lr=0.3, weight_decay=0.2, decoupled_weight_decay=True)
+    before = dict(given.param_groups[0])
+    ours = together(given)
+    assert type(ours) is RAdam
+    assert ours.param_groups == [before | {"foreach": True}]
 
 
 @pytest.mark.parametrize("options", [{"foreach": False}, {"fused": False}, {"fused": True}])

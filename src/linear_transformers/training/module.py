@@ -20,6 +20,7 @@ from linear_transformers.data.base import DataSource, Split
 from linear_transformers.runs.checkpoint import described
 from linear_transformers.runs.folder import Run, shown
 from linear_transformers.tasks.base import Evaluation, Statistics, Task
+from linear_transformers.training.optimizers import RAdam
 from linear_transformers.training.schedules import ScheduleFactory
 
 OptimizerFactory = Callable[[Iterator[tuple[str, Parameter]]], Optimizer]
@@ -213,8 +214,13 @@ def together(optimizer: Optimizer) -> Optimizer:
     the former a sixth of that.
 
     Args:
-        optimizer: The optimizer, which is changed and returned.
+        optimizer: The optimizer, before its first step. It may be changed.
+
+    Returns:
+        The optimizer to use.
     """
+    if type(optimizer) is torch.optim.RAdam:
+        optimizer = RAdam(optimizer.param_groups)
     for group in optimizer.param_groups:
         if group.get("fused") is not None or group.get("foreach") is not None:
             continue
