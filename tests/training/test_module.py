@@ -94,7 +94,9 @@ def test_torchs_radam_becomes_ours():
     assert ours.param_groups == [before | {"foreach": True}]
 
 
-@pytest.mark.parametrize("options", [{"foreach": False}, {"fused": False}, {"fused": True}])
+@pytest.mark.parametrize(
+    "options", [{"foreach": False}, {"fused": False}, {"fused": True}, {"differentiable": True}]
+)
 def test_what_was_asked_of_an_optimizer_stays(options):
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(1))], **options)
     before = dict(optimizer.param_groups[0])

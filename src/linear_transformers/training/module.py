@@ -222,10 +222,10 @@ def together(optimizer: Optimizer) -> Optimizer:
     if type(optimizer) is torch.optim.RAdam:
         optimizer = RAdam(optimizer.param_groups)
     for group in optimizer.param_groups:
-        if group.get("fused") is not None or group.get("foreach") is not None:
+        said = any(group.get(way) is not None for way in ("fused", "foreach"))
+        if said or group.get("differentiable"):  # which has neither
             continue
-        on_cpu = all(parameter.is_cpu for parameter in group["params"])
-        if "fused" in group and on_cpu and not group["differentiable"]:
+        if "fused" in group and all(parameter.is_cpu for parameter in group["params"]):
             group["fused"] = True
         elif "foreach" in group:
             group["foreach"] = True

@@ -3,7 +3,7 @@
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -46,6 +46,14 @@ def orthogonalized(
     return x
 
 
+def _loss_of(closure: Callable[[], Any] | None) -> Any:
+    """Return what a step's closure returns, whose gradients it computes; None without one."""
+    if closure is None:
+        return None
+    with torch.enable_grad():
+        return closure()
+
+
 def rectification(step: float, decay: float) -> float | None:
     """Return what RAdam multiplies the rate of a step by, r_t, or None where it does without the
     second moments: too few gradients are known for their variance to be bounded.
@@ -72,10 +80,7 @@ class RAdam(torch.optim.RAdam):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         for group in self.param_groups:
             self._update(group)
         return loss
@@ -214,10 +219,7 @@ class Muon(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = _loss_of(closure)
         for part, group in zip(self._parts, self.param_groups, strict=True):
             # Groups and state are replaced when a state is loaded.
             part.param_groups, part.state = [group], self.state
