@@ -12,7 +12,7 @@ from tests.conftest import PROJECT
 from tests.faults.test_machines import script, start
 from tests.faults.test_stopping import EPOCHS, signal_at
 
-RANKS = ("trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2")
+RANKS = ("trainer=ddp_cpu",)
 
 
 def bits(path: Path) -> dict[str, torch.Tensor]:

@@ -41,7 +41,7 @@ def one_step(job: TrainJob, shape: Shape, batch: Any = None) -> float:
     job.scheduler(optimizer, 100)
     if batch is None:
         batch = torch.randint(0, shape.num_values, (1, shape.length), dtype=torch.uint8)
-    loss, _ = task.loss(batch)
+    loss = task.loss(batch).mean
     loss.backward()
     optimizer.step()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in task.model.parameters())

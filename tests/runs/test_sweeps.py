@@ -84,7 +84,7 @@ def test_one_failing_job_does_not_end_a_sweep(tmp_path, capfd):
 
 def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
     with pytest.raises(SystemExit):
-        run("train", "-m", *QUICK, "trainer=ddp", "trainer.accelerator=cpu", "trainer.devices=2",
+        run("train", "-m", *QUICK, "trainer=ddp_cpu",
             f"paths.runs={tmp_path}")  # fmt: skip
     assert "one device" in capfd.readouterr().err
 

@@ -61,7 +61,7 @@ def test_sums_do_not_depend_on_the_batch(task):
 
 def test_the_loss_is_that_of_the_definition(task):
     """Of every token with its end, in nats, from the parallel form without padding."""
-    found, _ = task.loss(batch(*PAIRS))
+    found = task.loss(batch(*PAIRS)).mean
     nats, count = 0.0, 0
     for pair in PAIRS:
         one = batch(pair)
@@ -79,7 +79,7 @@ def test_smoothing_is_in_training_only():
     targets = given.target[:, 1:]
     nats = -0.7 * log.gather(-1, targets[..., None])[..., 0] - 0.3 * log.mean(-1)
     real = torch.arange(targets.shape[1]) < given.target_lengths[:, None] - 1
-    torch.testing.assert_close(smoothed.loss(given)[0], nats[real].mean())
+    torch.testing.assert_close(smoothed.loss(given).mean, nats[real].mean())
 
 
 def test_exact_matches_are_those_of_greedy_decoding(task):
@@ -88,7 +88,7 @@ def test_exact_matches_are_those_of_greedy_decoding(task):
     optimizer = torch.optim.Adam(task.model.parameters(), lr=1e-2)
     for _ in range(60):
         optimizer.zero_grad()
-        task.loss(batch(*PAIRS[:3]))[0].backward()
+        task.loss(batch(*PAIRS[:3])).mean.backward()
         optimizer.step()
     task.model.eval()
     found = translations(task.model, SHAPE, [source for source, _ in PAIRS], Search(beam=1))

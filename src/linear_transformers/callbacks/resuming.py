@@ -1,5 +1,7 @@
 """Exact resumption: a resumed run has the batches and randomness of an uninterrupted one."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
@@ -10,9 +12,11 @@ from linear_transformers.models import Transformer
 class StepSeed(Callback):
     """Sets what is drawn at random in each batch, as a function of the seed and the batch.
 
-    It is then the same whether or not the run was interrupted. Dropout's masks are those of the
-    sample's place in the global batch, however that is divided over devices. What draws from
-    torch's own generator (the masks of speech, LSTMs) differs between devices.
+    It is then the same whether or not the run was interrupted. A batch has its place in the global
+    batch, of all devices and all batches whose gradients are accumulated. Dropout's masks are
+    those of the sample's place in it, however it is divided. What draws from torch's own generator
+    (the masks of speech, LSTMs) is the same for the same division into batches, over devices or
+    one after the other.
     """
 
     def __init__(self, seed: int):
@@ -21,8 +25,9 @@ class StepSeed(Callback):
     def on_train_batch_start(
         self, trainer: Trainer, pl_module: LightningModule, batch: torch.Tensor, batch_idx: int
     ) -> None:
-        rank = trainer.global_rank
-        key = (self.seed, trainer.global_step, batch_idx, rank)
+        step, accumulated = divmod(batch_idx, trainer.accumulate_grad_batches)
+        place = accumulated * trainer.world_size + trainer.global_rank
+        key = (self.seed, trainer.global_step, step, place)
         seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
         # torch's own for all devices keeps the stack of its caller, which takes a millisecond.
         seeded = torch.default_generator if pl_module.device.type == "cpu" else torch
@@ -31,16 +36,36 @@ class StepSeed(Callback):
         assert loader is not None
         for module in pl_module.modules():
             if isinstance(module, Transformer):
-                batch_number = trainer.fit_loop.epoch_loop.total_batch_idx
-                module.draws.set(self.seed, batch_number, rank * loader.sampler.largest)
+                first = place * loader.sampler.largest
+                module.draws.set(self.seed, trainer.global_step, first)
 
 
 class EpochPlace(Callback):
-    """Resumes a run that was stopped within an epoch with the batches it has not seen."""
+    """Resumes a run that was stopped within an epoch with the batches it has not seen.
+
+    The number of devices may be another one, as long as the batches of all of them together are
+    the same.
+    """
+
+    def __init__(self) -> None:
+        self.batches: int | None = None  # of an epoch, on each device
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.batches = state_dict["batches"]
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
         assert loader is not None
+        progress, sampler = trainer.fit_loop.epoch_loop.batch_progress, loader.sampler
         # A finished epoch may have had another number of batches than this run's epochs.
-        progress = trainer.fit_loop.epoch_loop.batch_progress
-        loader.sampler.skip = 0 if progress.is_last_batch else progress.current.ready
+        sampler.skip = 0 if progress.is_last_batch else progress.current.ready
+        if sampler.skip and self.batches not in (None, len(sampler)):
+            raise ValueError(
+                f"The run was stopped after {sampler.skip} of the {self.batches} batches of an "
+                f"epoch; now an epoch has {len(sampler)}. Go on with as many items in the batches "
+                "of all devices together, or from a checkpoint at the end of an epoch."
+            )
+        self.batches = len(sampler)

@@ -142,6 +142,7 @@ def quiet() -> None:
         ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
         ".*smaller than the logging interval.*",  # Record writes at each validation in any case
         ".*`srun` command is available.*",  # as on every login node
+        ".*accumulate the metric across devices.*",  # figures are of sums over all of them
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):
         warnings.filterwarnings("ignore", message=message)

@@ -53,6 +53,31 @@ class Evaluation(NamedTuple):
     statistics: Statistics
 
 
+@dataclass(frozen=True)
+class Loss:
+    """A loss as a sum. What is trained is its mean over the global batch, on all devices and over
+    all batches whose gradients are accumulated: a mean of their means would weigh symbols by the
+    batch that they happen to be in.
+
+    Attributes:
+        total: The sum over a batch, which is differentiated.
+        count: The number of what it is a sum over.
+    """
+
+    total: Tensor
+    count: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean over the batch."""
+        return self.total / self.count
+
+
+def count(x: Tensor) -> Tensor:
+    """Return the number of elements, on their device."""
+    return torch.full((), x.numel(), device=x.device)
+
+
 def total(x: Tensor) -> Tensor:
     """Return a sum that forgets nothing however many batches add to it."""
     return x.detach().sum(dtype=exact_dtype(x.device))
@@ -209,8 +234,12 @@ class Task(ABC):
         return []
 
     @abstractmethod
-    def loss(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the loss of a training batch, and what of it to log as `train/<name>`."""
+    def loss(self, batch: Any) -> Loss:
+        """Return the loss of a training batch."""
+
+    def progress(self, mean: Tensor) -> dict[str, Tensor]:
+        """Return what to log of the mean loss, as `train/<name>`."""
+        return {"loss": mean}
 
     @abstractmethod
     def statistics(self, batch: Any) -> Statistics:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor, nn
 
 from linear_transformers.config.ranges import Count
@@ -19,6 +19,7 @@ from linear_transformers.sampling import RecurrentStepper, complete, greedy, pre
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,
+    Loss,
     Output,
     Row,
     Statistics,
@@ -84,10 +85,9 @@ class Copying(SequenceTask):
         if not isinstance(self.distribution, Categorical):
             raise ValueError("Copied symbols have no order: use task/distribution=categorical.")
 
-    def loss(self, batch: Sequences) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    def loss(self, batch: Sequences) -> Loss:
         nats, _, copied = self._copied(batch)
-        loss = nats.sum() / copied.sum()
-        return loss, {"loss": loss.detach()}
+        return Loss(nats.sum(), copied.sum())
 
     def statistics(self, batch: Sequences) -> Statistics:
         nats, right, copied = self._copied(batch)

@@ -14,11 +14,6 @@ from linear_transformers.tasks.base import Task
 Sequences = Integer[Tensor, "b t"]
 
 
-def count(x: Tensor) -> Integer[Tensor, ""]:
-    """Return the number of elements, on their device."""
-    return torch.full((), x.numel(), device=x.device)
-
-
 class SequenceTask(Task):
     """Prediction of each value of a sequence from those before it.
 

@@ -19,7 +19,7 @@ from linear_transformers.config.messages import nearest
 from linear_transformers.data.base import DataSource, Split
 from linear_transformers.runs.checkpoint import described
 from linear_transformers.runs.folder import Run, shown
-from linear_transformers.tasks.base import Evaluation, Statistics, Task
+from linear_transformers.tasks.base import Evaluation, Loss, Statistics, Task
 from linear_transformers.training.optimizers import RAdam
 from linear_transformers.training.schedules import ScheduleFactory
 
@@ -61,14 +61,35 @@ class Training(LightningModule):
         self._resumed_anew = False
         self.evaluation = Evaluation({}, {})
         self.sums: Statistics = {}
+        self._accumulated = torch.zeros(2)  # total and count of the batches before
         # Wrong options are refused now rather than after loading.
         scheduler(optimizer(self.model.named_parameters()), 1)
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        loss, figures = self.task.loss(batch)
-        for name, value in figures.items():
+        loss = self.task.loss(batch)
+        mean, backward = self._of_global_batch(loss, batch_idx)
+        for name, value in self.task.progress(mean).items():
             self.log(f"train/{name}", value)
-        return loss
+        return backward
+
+    def _of_global_batch(self, loss: Loss, batch_idx: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the mean over the global batch so far, and what to differentiate for it.
+
+        Gradients are averaged over devices, and Lightning divides by the number of batches that
+        are accumulated: neither knows how much each of them counts.
+        """
+        devices, batches = self.trainer.world_size, self.trainer.accumulate_grad_batches
+        if devices == batches == 1:
+            return loss.mean.detach(), loss.mean
+        sums = torch.stack([loss.total.detach(), loss.count.to(loss.total, non_blocking=True)])
+        sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
+        if batch_idx % batches:
+            before, sums = self._accumulated, sums + self._accumulated
+            gradients = [p.grad for p in self.parameters() if p.grad is not None]
+            for gradient in gradients:
+                gradient.mul_(before[1] / sums[1])
+        self._accumulated = sums
+        return sums[0] / sums[1], loss.total * (devices * batches / sums[1])
 
     def on_validation_epoch_start(self) -> None:
         self.sums = {}

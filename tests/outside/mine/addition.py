@@ -18,12 +18,14 @@ from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,
+    Loss,
     Output,
     Statistics,
     Task,
     Trained,
     Use,
     Watch,
+    count,
 )
 
 
@@ -121,9 +123,12 @@ class Addition(Task):
     def description(self) -> str:
         return "a small adder"
 
-    def loss(self, batch: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        loss = self.scale * self._errors(batch).square().mean()
-        return loss, {"error": loss.detach()}
+    def loss(self, batch: Any) -> Loss:
+        squares = self.scale * self._errors(batch).square()
+        return Loss(squares.sum(), count(squares))
+
+    def progress(self, mean: Tensor) -> dict[str, Tensor]:
+        return {"error": mean}
 
     def statistics(self, batch: Any) -> Statistics:
         errors = self._errors(batch)

@@ -13,12 +13,20 @@ from linear_transformers.data.masks import mask_of
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import shown
 from linear_transformers.sampling import Prompts
-from linear_transformers.tasks.base import Evaluation, Figure, Output, Statistics, total
+from linear_transformers.tasks.base import (
+    Evaluation,
+    Figure,
+    Loss,
+    Output,
+    Statistics,
+    count,
+    total,
+)
 from linear_transformers.tasks.costs import report_costs
 from linear_transformers.tasks.image_generation.model import ImageModel
 from linear_transformers.tasks.image_generation.prompts import draw_grid, prompts_of
 from linear_transformers.tasks.image_generation.sampling import SampleImages
-from linear_transformers.tasks.sequences import Sequences, SequenceTask, count
+from linear_transformers.tasks.sequences import Sequences, SequenceTask
 
 NUM_COMPLETED = 8  # test images in a finished run's grid
 
@@ -41,9 +49,12 @@ class ImageGeneration(SequenceTask):
     figures = (Figure("bits_per_dim", "bits/dim"),)
     shape: ImageShape
 
-    def loss(self, batch: Sequences) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
-        nats = self._nats(batch).mean()
-        return nats, {"bits_per_dim": nats.detach() / math.log(2)}
+    def loss(self, batch: Sequences) -> Loss:
+        nats = self._nats(batch)
+        return Loss(nats.sum(), count(nats))
+
+    def progress(self, mean: Tensor) -> dict[str, Tensor]:
+        return {"bits_per_dim": mean / math.log(2)}
 
     def statistics(self, batch: Sequences) -> Statistics:
         nats = self._nats(batch)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.ctc import confusions, ctc_loss, error_rates, greedy, spellable
@@ -15,6 +14,7 @@ from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,
+    Loss,
     Output,
     Statistics,
     Task,
@@ -69,10 +69,9 @@ class SpeechRecognition(Task):
         self.model.adopt(mean, deviation, data.longest)
         return lines
 
-    def loss(self, batch: SpeechBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    def loss(self, batch: SpeechBatch) -> Loss:
         nats, _, _ = self._nats(batch)
-        loss = nats.sum() / batch.label_lengths.sum()
-        return loss, {"loss": loss.detach()}
+        return Loss(nats.sum(), batch.label_lengths.sum())
 
     def statistics(self, batch: SpeechBatch) -> Statistics:
         nats, scores, lengths = self._nats(batch)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 from torch import Tensor
 
 from linear_transformers.attention.base import AttentionFactory
@@ -21,6 +21,7 @@ from linear_transformers.shapes import PairBatch
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,
+    Loss,
     Output,
     Statistics,
     Task,
@@ -101,7 +102,7 @@ class Translation(Task):
     def prepare(self, data: PairSource) -> list[str]:
         return data.left_out()
 
-    def loss(self, batch: PairBatch) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    def loss(self, batch: PairBatch) -> Loss:
         x = self.model(*_read(batch), scored=False)
         targets, real = _to_predict(batch)
         nats = cross_entropy(
@@ -110,8 +111,7 @@ class Translation(Task):
             targets.where(real, IGNORED).flatten(),
             label_smoothing=self.label_smoothing,
         )
-        loss = nats / real.sum()
-        return loss, {"loss": loss.detach()}
+        return Loss(nats, real.sum())
 
     def statistics(self, batch: PairBatch) -> Statistics:
         scores = self.model(*_read(batch))
