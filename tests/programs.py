@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,21 @@ def run_apart(program: str, *arguments: str, cwd: Path = PROJECT) -> str:
     )  # fmt: skip
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
     return outcome.stdout + outcome.stderr
+
+
+def join(processes: list[subprocess.Popen], seconds: float = 120) -> list[str]:
+    """Wait for processes that wait for each other; what each has printed. One that fails ends
+    the others."""
+    deadline = time.monotonic() + seconds
+    while any(process.poll() is None for process in processes):
+        if time.monotonic() > deadline or any(process.poll() for process in processes):
+            time.sleep(1)  # others may be about to say why
+            for process in processes:
+                process.kill()
+        time.sleep(0.05)
+    outputs = [process.communicate()[0] for process in processes]
+    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
+    return outputs
 
 
 def forge(checkpoint: dict[str, Any], path: Path) -> None:

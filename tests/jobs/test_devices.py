@@ -14,7 +14,7 @@ import torch
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT, TINY
 from tests.faults.test_stopping import signal_at
-from tests.programs import complaint, figures, metrics, run
+from tests.programs import complaint, figures, join, metrics, run
 
 COMMON = (
     *TINY, "trainer.precision=32-true", "scheduler=constant", "optimizer=adam", "optimizer.lr=3e-3",
@@ -53,6 +53,7 @@ for words in json.loads(sys.argv[1]):
     except SystemExit as end:  # told to stop
         assert end.code == 143, end.code
 """
+CUT = ("trainer=sequence_parallel", "trainer.accelerator=cpu")
 STOP = signal_at("train_batch_end", 3)  # of the five batches of an epoch of images
 
 
@@ -78,7 +79,7 @@ def on_devices(devices: int, jobs: list[tuple[str, ...]]) -> list[subprocess.Pop
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [[*COMMON, "trainer=ddp_cpu", f"trainer.devices={devices}", *job] for job in jobs]
+    words = [[*COMMON, f"trainer.devices={devices}", *job] for job in jobs]
     places = {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(devices),
         "LOCAL_WORLD_SIZE": str(devices), "TORCHELASTIC_RUN_ID": "none", "OMP_NUM_THREADS": "1",
@@ -110,35 +111,35 @@ def runs(tmp_path_factory, no_interpreter):
             alone(f"{name}-1-{batches}", *in_turn(name, batches))
     with pytest.raises(SystemExit):
         alone("images-from-1", *divided("images", 1), *STOP)
-    images = divided("images", 2)
+    images = (*divided("images", 2), "trainer=ddp_cpu")
     stops = [
         (*images, *placed(folder, "images-from-1")),
         (*images, *placed(folder, "images-from-2"), *STOP),
     ]
     processes = []
     for devices in (2, 3):
-        jobs = [(*divided(name, devices), *placed(folder, f"{name}-{devices}")) for name in TASKS]
+        jobs = [
+            (*divided(name, devices), "trainer=ddp_cpu", *placed(folder, f"{name}-{devices}"))
+            for name in TASKS
+        ] + [(*divided(name, 1), *CUT, *placed(folder, f"{name}-cut-{devices}")) for name in SIZED]
         processes += on_devices(devices, jobs + (stops if devices == 2 else []))
-    outputs = [process.communicate(timeout=240)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
-    assert not any("sync_dist" in output for output in outputs)
+    assert not any("sync_dist" in output for output in join(processes))
     alone("images-from-2", *divided("images", 1))
     return folder
 
 
 def assert_same_curves(folder: Path, expected: Path) -> None:
     """The losses of all steps, and the figures of all evaluations."""
-    rows = metrics(expected)
-    names = {name for row in rows for name in row if name.startswith(("train/", "val/", "test/"))}
+    names = {
+        name
+        for row in metrics(expected)
+        for name, value in row.items()
+        if name.startswith(("train/", "val/", "test/")) and isinstance(value, float)
+    }
     assert {name.partition("/")[0] for name in names} == {"train", "val", "test"}
-    for name in names - {"train/gradient_norm"}:
-        ours, theirs = (numbers(run, name) for run in (folder, expected))
-        assert ours == pytest.approx(theirs, rel=2e-5, nan_ok=True), name
-
-
-def numbers(folder: Path, name: str) -> list[float]:
-    """One metric of a run, in which null is NaN."""
-    return [float("nan") if value is None else value for value in figures(folder, name)]
+    for name in names:
+        ours, theirs = (figures(run, name) for run in (folder, expected))
+        assert ours == pytest.approx(theirs, rel=2e-5), name
 
 
 @pytest.mark.parametrize("devices", [2, 3])
@@ -147,6 +148,28 @@ def test_several_devices_have_the_curve_of_one(runs, name, devices):
     """With dropout, masks of speech, and evaluations that do not divide by their number."""
     expected = f"{name}-1" if name in SIZED else f"{name}-1-{devices}"
     assert_same_curves(runs / f"{name}-{devices}", runs / expected)
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+@pytest.mark.parametrize("name", SIZED)
+def test_sequences_cut_over_devices_have_the_curve_of_one(runs, name, devices):
+    """Of images of 64 values, and of words of which the copies alone count."""
+    assert_same_curves(runs / f"{name}-cut-{devices}", runs / f"{name}-1")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("model=softmax",), "SoftmaxAttention has no state that adds up"),
+        (("data=espeak",), "SpeechRecognition is of others"),
+        (("data=transduction",), "Translation is of others"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused(tmp_path, words, said):
+    message = complaint("train", *COMMON, *CUT, "trainer.devices=1", *words, *placed(tmp_path, "a"))
+    assert said in message
+    assert "trainer=ddp" in message
+    assert not (tmp_path / "a").exists()
 
 
 def test_accumulated_batches_have_the_curve_of_one(runs):

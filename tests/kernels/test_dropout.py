@@ -10,7 +10,8 @@ from linear_transformers.ops.dropout import dropout as defined
 from linear_transformers.ops.dropout import scale, threshold
 from tests.kernels.comparing import DEVICE
 
-DRAW = torch.tensor([2**32 - 3, 2**31 + 9, 7])  # words that are negative where they are signed
+# With words that are negative where they are signed.
+DRAW = torch.tensor([2**32 - 3, 2**31 + 9, 7, 11])
 OPTIONS = {"rate": 0.3, "place": 4}
 WIDTHS = (1, 3, 7, 8, 9, 24, 63, 64, 65, 127, 128, 129, 200, 1024)
 PAIRS = [

@@ -91,6 +91,7 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
             are not valid, and stepping cannot give what `forward` gives.
         weights_sum_to_one: Whether outputs are means of values, so that a constant is preserved.
         shares_keys: Whether queries are their own keys; `k` is then ignored.
+        divisible: Whether sequences can be cut into pieces on several devices, by `past_before`.
         rotates_features: Whether its methods take a `rotation`, for the features of queries and
             keys. Where they do not, queries and keys are rotated before.
         free_options: The options on which only speed and memory depend. They may change when a
@@ -102,6 +103,7 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
     exactly_causal: ClassVar[bool] = True
     weights_sum_to_one: ClassVar[bool] = True
     shares_keys: ClassVar[bool] = False
+    divisible: ClassVar[bool] = False
     rotates_features: ClassVar[bool] = False
     free_options: ClassVar[frozenset[str]] = frozenset({"kernel", "chunk_size", "block_size"})
 

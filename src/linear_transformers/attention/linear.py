@@ -13,7 +13,8 @@ from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.groups import for_group, one_of_group
-from linear_transformers.ops.precision import mapped, widened
+from linear_transformers.ops.pieces import Piece
+from linear_transformers.ops.precision import accumulation_dtype, mapped, widened
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from linear_transformers.ops.rotary import Rotation, rotated_linear, rotated_linear_step
 
@@ -46,6 +47,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     """
 
     constant_state: ClassVar[bool] = True
+    divisible: ClassVar[bool] = True
     rotates_features: ClassVar[bool] = True
 
     @ranged
@@ -137,6 +139,23 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             inputs = *self._scaled(q, k), v
             outputs, past = run(*inputs, phi=self.feature_map, eps=self.eps, state=past)
         return outputs, self._one_of_group(past)
+
+    def past_before(
+        self, k: sh.Keys, v: sh.Values, piece: Piece, rotation: Rotation | None = None
+    ) -> LinearState:
+        """Return the state before a piece of sequences, of which earlier devices have the rest.
+
+        Args:
+            k: The keys of the piece.
+            v: Its values.
+            piece: The piece.
+            rotation: See `prefill`.
+        """
+        (k,) = self._features(k)
+        k_sum = k.sum(1, dtype=accumulation_dtype(k.dtype)).unsqueeze(-1)
+        kv_sum = summarize(k if rotation is None else rotation(k), v).kv_sum
+        both = piece.state_before(torch.cat([kv_sum, k_sum.to(kv_sum)], dim=-1))
+        return LinearState(both[..., :-1], both[..., -1])
 
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> LinearState:
         self.check_memory(k, v, lengths)

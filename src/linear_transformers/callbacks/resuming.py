@@ -7,6 +7,7 @@ import torch
 from lightning import Callback, LightningModule, Trainer
 
 from linear_transformers.models import Transformer
+from linear_transformers.training.devices import share_of
 
 
 class StepSeed(Callback):
@@ -26,7 +27,8 @@ class StepSeed(Callback):
         self, trainer: Trainer, pl_module: LightningModule, batch: torch.Tensor, batch_idx: int
     ) -> None:
         step, accumulated = divmod(batch_idx, trainer.accumulate_grad_batches)
-        place = accumulated * trainer.world_size + trainer.global_rank
+        rank, devices = share_of(trainer)
+        place = accumulated * devices + rank
         key = (self.seed, trainer.global_step, step, place)
         seed = int(np.random.SeedSequence(key).generate_state(1, np.uint64)[0] >> 1)
         # torch's own for all devices keeps the stack of its caller, which takes a millisecond.

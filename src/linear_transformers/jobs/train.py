@@ -50,6 +50,7 @@ from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
 from linear_transformers.tracking import Description, Record, started, trackers_for, trackers_of
 from linear_transformers.tracking.record import summary
+from linear_transformers.training.devices import share_of
 from linear_transformers.training.memory import keep_freed_memory
 from linear_transformers.training.module import Loaders, Training
 
@@ -152,7 +153,7 @@ def _begin(
             return _finished(run, found, task, first)
     if first:
         data.fetch()
-        data.check(trainer.world_size)
+        data.check(share_of(trainer)[1])
     notes = [f"note     {line}" for line in task.prepare(data)]
     notes += _start(job, found, task)
     open_run(run, config, rank=trainer.global_rank)

@@ -20,11 +20,13 @@ from lightning.pytorch.strategies.launchers.subprocess_script import _Subprocess
 from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
 from linear_transformers.config.choices import Choice
 from linear_transformers.jobs.options import TrainJob
+from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import faster_in_bfloat16
 from linear_transformers.runs.folder import Run
 from linear_transformers.tasks.base import Task
 from linear_transformers.tasks.loading import usable
 from linear_transformers.tracking import Record, Tracker
+from linear_transformers.training.devices import SequenceParallel
 from linear_transformers.training.files import WholeCheckpoints
 
 AUTO = "auto"
@@ -96,12 +98,14 @@ def check_device(job: TrainJob, task: Task, trainer: Trainer) -> None:
         trainer: The trainer.
 
     Raises:
-        ValueError: A kernel, an option, or a multirun cannot.
+        ValueError: A kernel, an option, a model or a multirun cannot.
     """
     device = trainer.strategy.root_device
     if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1:
         raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
     task.kernel_on(device)
+    if isinstance(trainer.strategy, SequenceParallel):
+        task.cut(Place(trainer.global_rank, trainer.world_size))
     for name, callback in job.callbacks.items():
         if (other := callback.options.get("device")) is not None:
             usable(str(other), f"callbacks.{name}.device")

@@ -18,7 +18,7 @@ struct Call {
   // latter and x the gradient by it, the gradient by what it was computed from.
   void* out;
   int64_t batch, length, width;
-  uint32_t seed, step, first, place;  // see `ops/dropout.py`
+  uint32_t seed, step, first, start, place;  // see `ops/dropout.py`
   uint32_t threshold;                 // the least of the 65,536 numbers that are kept
   double scale;                       // of the numbers that are kept
   bool relu;
@@ -129,7 +129,7 @@ class Numbers {
     Counters counters{};
     const int64_t wide = std::min<int64_t>(kLanes, blocks_);
     for (int64_t r = 0; r < together_; ++r) {
-      const uint32_t position = (row + r) % call_.length;
+      const uint32_t position = call_.start + (row + r) % call_.length;
       const uint32_t sample = call_.first + (row + r) / call_.length;
       for (int64_t block = 0, lane = r * blocks_; block < wide; ++block, ++lane) {
         counters.block[lane] = block;

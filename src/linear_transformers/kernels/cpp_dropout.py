@@ -65,6 +65,6 @@ class _Call(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("x", "residual", "activated", "out")),
         *((name, ctypes.c_int64) for name in ("batch", "length", "width")),
-        *((name, ctypes.c_uint32) for name in ("seed", "step", "first", "place", "threshold")),
-        ("scale", ctypes.c_double), ("relu", ctypes.c_bool),
+        *((name, ctypes.c_uint32) for name in ("seed", "step", "first", "start", "place")),
+        ("threshold", ctypes.c_uint32), ("scale", ctypes.c_double), ("relu", ctypes.c_bool),
     )  # fmt: skip

@@ -54,12 +54,12 @@ def _signed(word: int) -> int:
 
 @triton.jit(
     do_not_specialize=[
-        "length", "width", "blocks", "seed", "step", "first", "place", "threshold"
+        "length", "width", "blocks", "seed", "step", "first", "start", "place", "threshold"
     ]
 )  # fmt: skip
 @no_type_check
 def _dropout(
-    x, other, out, length, width, blocks, seed, step, first, place, threshold, scale,
+    x, other, out, length, width, blocks, seed, step, first, start, place, threshold, scale,
     WIDE: tl.constexpr, LANES: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
     GRADIENT: tl.constexpr,
 ):  # fmt: skip
@@ -68,13 +68,13 @@ def _dropout(
     same = tl.zeros([LANES], tl.int32)
     word_0, word_1, word_2, word_3 = philox_impl(
         block.to(tl.uint32),
-        (same + row % length).to(tl.uint32),
+        (same + start + row % length).to(tl.uint32),
         (same + first + row // length).to(tl.uint32),
         (same + place).to(tl.uint32),
         (same + seed).to(tl.uint32),
         (same + step).to(tl.uint32),
     )
-    start = row.to(tl.int64) * width
+    begin = row.to(tl.int64) * width
     for part in tl.static_range(8):
         if part % 4 == 0:
             word = word_0
@@ -87,14 +87,14 @@ def _dropout(
         number = (word >> (16 * (part // 4))) & 0xFFFF
         at = part * blocks + block
         inside = (block < blocks) & (at < width)
-        value = tl.load(x + start + at, mask=inside, other=0.0).to(WIDE)
+        value = tl.load(x + begin + at, mask=inside, other=0.0).to(WIDE)
         if GRADIENT:  # what was kept is positive, or NaN
-            kept = (tl.load(other + start + at, mask=inside, other=0.0) <= 0) == 0
+            kept = (tl.load(other + begin + at, mask=inside, other=0.0) <= 0) == 0
         else:
             kept = number.to(tl.int32) >= threshold
         if RELU:
             value = tl.where(value < 0, 0.0, value)
         value = tl.where(kept, value * scale, 0.0)
         if ADD:
-            value += tl.load(other + start + at, mask=inside, other=0.0).to(WIDE)
-        tl.store(out + start + at, value, mask=inside)
+            value += tl.load(other + begin + at, mask=inside, other=0.0).to(WIDE)
+        tl.store(out + begin + at, value, mask=inside)

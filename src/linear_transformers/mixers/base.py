@@ -7,6 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import nn
 
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
 State = TypeVar("State")
@@ -22,11 +23,13 @@ class Mixer(nn.Module, ABC, Generic[State]):
     Attributes:
         constant_state: Whether the state's size is independent of the length of the past.
         exactly_causal: Whether no output depends on a later position.
+        divisible: Whether sequences can be cut into pieces on several devices.
         free_options: The options on which only speed and memory depend.
     """
 
     constant_state: bool
     exactly_causal: bool = True
+    divisible: bool = False
     free_options: ClassVar[frozenset[str]] = frozenset()
 
     @property
@@ -47,8 +50,15 @@ class Mixer(nn.Module, ABC, Generic[State]):
         """
         return "torch"
 
-    def forward(self, x: Hidden) -> Hidden:
-        """Return the outputs of all positions, each seeing itself and those before it."""
+    def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
+        """Return the outputs of all positions, each seeing itself and those before it.
+
+        Args:
+            x: The inputs.
+            piece: The piece of longer sequences that x is, if earlier devices have others; the
+                mixer has to be `divisible`. All devices call this together.
+        """
+        assert piece is None, f"{self.name} cannot be cut into pieces"
         return self.prefill(x)[0]
 
     def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:

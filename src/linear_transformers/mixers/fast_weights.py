@@ -17,9 +17,10 @@ from torch import Tensor, nn
 
 from linear_transformers.config.ranges import Positive, Size, Taps, ranged
 from linear_transformers.mixers.multi_head import MultiHead
-from linear_transformers.ops.decayed import decayed, decayed_step
-from linear_transformers.ops.delta import delta, delta_step
+from linear_transformers.ops.decayed import decayed, decayed_over_piece, decayed_step
+from linear_transformers.ops.delta import delta, delta_over_piece, delta_step
 from linear_transformers.ops.groups import check_groups, for_group, one_of_group
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 from linear_transformers.ops.rotary import Rotation
 from linear_transformers.shapes import Hidden, HiddenOne, Rows
@@ -52,9 +53,11 @@ class FastWeights(MultiHead):
     """
 
     constant_state: bool = True
+    divisible: bool = True
     free_options: ClassVar[frozenset[str]] = frozenset({"chunk_size"})
     over_sequence: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    over_piece: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     chunk_size: int
 
     def __init__(
@@ -93,7 +96,10 @@ class FastWeights(MultiHead):
     ) -> tuple[Tensor, Tensor]:
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
-            past = None if past is None else for_group(past, self.group, dim=1)
+            if isinstance(past, Piece):
+                past = past.state_before(*type(self).over_piece(*inputs[1:]))
+            elif past is not None:
+                past = for_group(past, self.group, dim=1)
             outputs, past = type(self).over_sequence(
                 *inputs, state=past, chunk_size=self.chunk_size
             )
@@ -159,6 +165,7 @@ class MultiScaleRetention(FastWeights):
 
     over_sequence = decayed
     over_position = decayed_step
+    over_piece = decayed_over_piece
 
     @ranged
     def __init__(
@@ -205,6 +212,7 @@ class GatedLinearAttention(FastWeights):
 
     over_sequence = decayed
     over_position = decayed_step
+    over_piece = decayed_over_piece
 
     @ranged
     def __init__(
@@ -255,6 +263,7 @@ class DeltaNet(FastWeights):
 
     over_sequence = delta
     over_position = delta_step
+    over_piece = delta_over_piece
     activates: ClassVar[bool] = True
 
     @ranged

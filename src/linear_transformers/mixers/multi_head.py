@@ -12,6 +12,7 @@ from linear_transformers.attention import AttentionFactory, BidirectionalAttenti
 from linear_transformers.config.ranges import Size, Taps, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.mixers.convolution import ShortConvolution
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import widened
 from linear_transformers.ops.rotary import Rotation
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
@@ -139,7 +140,17 @@ class MultiHead(Mixer[MixerState]):
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
     ) -> tuple[Tensor, Any]:
-        """Return the heads' outputs [b, t, h, m] at all positions, and what they remember."""
+        """Return the heads' outputs [b, t, h, m] at all positions, and what they remember.
+
+        Args:
+            q: The queries.
+            k: The keys.
+            v: The values.
+            x: The layer's inputs.
+            past: What the heads remember of earlier positions; or, where those are on other
+                devices, the piece of the sequence that x is.
+            rotation: The rotation of the positions, if there is one.
+        """
 
     @abstractmethod
     def mix_one(
@@ -177,6 +188,17 @@ class MultiHead(Mixer[MixerState]):
     @abstractmethod
     def past_bytes(self, length: int, dtype: torch.dtype) -> int:
         """Return the size of what the heads of one sequence remember, in bytes."""
+
+    def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
+        if piece is None:
+            return super().forward(x)
+        mixed, gate = self._projected(x)
+        if self.convolution is not None:
+            inputs = piece.last_before(mixed, self.convolution.width - 1)
+            mixed, _ = self.convolution(mixed, inputs)
+        rotation = self._rotation(x, piece.start, x.shape[1])
+        outputs, _ = self.mix(*self._heads(mixed), x, piece, rotation)
+        return self._output(outputs, gate)
 
     def prefill(self, x: Hidden, state: MixerState | None = None) -> tuple[Hidden, MixerState]:
         past, inputs, position = MixerState(None) if state is None else state
@@ -284,6 +306,7 @@ class MultiHeadAttention(MultiHead):
         )
         self.constant_state = self.attention.constant_state
         self.exactly_causal = self.attention.exactly_causal
+        self.divisible = self.attention.divisible
 
     @property
     def name(self) -> str:
@@ -296,7 +319,9 @@ class MultiHeadAttention(MultiHead):
     def kernel_on(self, device: torch.device) -> str:
         return self.attention.kernel_on(device)
 
-    def forward(self, x: Hidden) -> Hidden:
+    def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
+        if piece is not None:
+            return super().forward(x, piece)
         mixed, gate = self._projected(x)
         if self.convolution is not None:
             mixed, _ = self.convolution(mixed)
@@ -322,6 +347,8 @@ class MultiHeadAttention(MultiHead):
         self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
     ) -> tuple[Tensor, Any]:
         heads, more = self._rotated(q, k, v, rotation)
+        if isinstance(past, Piece):
+            past = self.attention.past_before(*heads[1:], past, **more)
         return self.attention.prefill(*heads, past, **more)
 
     def mix_one(

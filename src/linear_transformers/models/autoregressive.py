@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from linear_transformers.models.transformer import StackState, Transformer
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
@@ -57,9 +58,14 @@ class AutoregressiveTransformer(nn.Module):
         """Return the values with the start token in front."""
         return nn.functional.pad(values, (1, 0), value=self.start_token)
 
-    def forward(self, tokens: Tokens) -> Float[Tensor, "b t p"]:
-        """Return the parameters after each token; to train, pass `with_start(values)[:, :-1]`."""
-        return self._predict(self.stack(self.tokens(tokens)))
+    def forward(self, tokens: Tokens, piece: Piece | None = None) -> Float[Tensor, "b t p"]:
+        """Return the parameters after each token; to train, pass `with_start(values)[:, :-1]`.
+
+        Args:
+            tokens: The tokens.
+            piece: See `Transformer.forward`.
+        """
+        return self._predict(self.stack(self.tokens(tokens), piece=piece))
 
     def init_state(self, batch: int) -> StackState:
         """Return the initial (empty) state: not even the start token is read."""

@@ -10,6 +10,7 @@ from linear_transformers.config.ranges import Fraction, Size, ranged
 from linear_transformers.mixers import Mixer, MixerFactory
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
 NORMS = ("post", "pre")
@@ -76,14 +77,15 @@ class Block(nn.Module):
         self.mixer_dropout = Dropout(dropout)
         self.feedforward_dropout = Dropout(dropout)
 
-    def forward(self, x: Hidden, draw: Draw | None = None) -> Hidden:
+    def forward(self, x: Hidden, draw: Draw | None = None, piece: Piece | None = None) -> Hidden:
         """Return the outputs of all positions, computed in parallel.
 
         Args:
             x: The inputs.
             draw: What masks of dropout are drawn from; None drops nothing.
+            piece: See `Mixer.forward`.
         """
-        return self._fed(self._mixed(x, self.mixer(self._normed(x)), draw), draw)
+        return self._fed(self._mixed(x, self.mixer(self._normed(x), piece), draw), draw)
 
     def bidirectional(
         self, x: Hidden, lengths: Lengths | None = None, draw: Draw | None = None

@@ -6,6 +6,7 @@ from linear_transformers.mixers import CrossFactory, MixerFactory
 from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
 
 
@@ -62,15 +63,22 @@ class DecoderBlock(Block):
         """Return the memory of a source, which `forward` reads; see `MultiHeadCrossAttention`."""
         return self.cross.summarize(source, lengths)
 
-    def forward(self, x: Hidden, draw: Draw | None = None, memory: Any = None) -> Hidden:
+    def forward(
+        self,
+        x: Hidden,
+        draw: Draw | None = None,
+        piece: Piece | None = None,
+        memory: Any = None,
+    ) -> Hidden:
         """Return the outputs of all positions, each seeing those before it and the source.
 
         Args:
             x: The inputs.
             draw: See `Block`.
+            piece: See `Block`.
             memory: The memory of the source.
         """
-        x = self._mixed(x, self.mixer(self._normed(x)), draw)
+        x = self._mixed(x, self.mixer(self._normed(x), piece), draw)
         return self._fed(self._crossed(x, memory, draw), draw)
 
     def step(

@@ -18,7 +18,7 @@ class Draws:
 
     def __init__(self) -> None:
         # A tensor, so that torch.compile takes it for an input and not for a constant.
-        self._next = torch.tensor([torch.initial_seed() & 0xFFFFFFFF, 0, 0])
+        self._next = torch.tensor([torch.initial_seed() & 0xFFFFFFFF, 0, 0, 0])
 
     def set(self, seed: int, step: int, first: int = 0) -> None:
         """Set what the next forward pass draws from.
@@ -28,13 +28,17 @@ class Draws:
             step: The number of the batch among all of the run.
             first: The index of this device's first sample in the global batch.
         """
-        self._next = torch.tensor([seed, step, first])
+        self._next = torch.tensor([seed, step, first, 0])
 
-    def next(self) -> Draw:
-        """Return the draw of a forward pass."""
+    def next(self, start: int = 0) -> Draw:
+        """Return the draw of a forward pass.
+
+        Args:
+            start: The position of its first vectors in their sequences.
+        """
         draw = self._next
-        self._next = draw + torch.tensor([0, 1, 0])
-        return draw
+        self._next = draw + torch.tensor([0, 1, 0, 0])
+        return draw + torch.tensor([0, 0, 0, start]) if start else draw
 
 
 class Dropout(nn.Module):

@@ -16,6 +16,7 @@ from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
 from linear_transformers.ops.dropout import Draw
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
 
 Inputs = Float[Tensor, "b t i"]
@@ -169,6 +170,7 @@ class Transformer(nn.Module):
         x: Inputs,
         lengths: Lengths | None = None,
         memories: Sequence[Any] | None = None,
+        piece: Piece | None = None,
     ) -> Hidden:
         """Return the outputs of all positions, computed in parallel.
 
@@ -177,14 +179,18 @@ class Transformer(nn.Module):
             lengths: The length of each sequence; None is all of it. Outputs at padding are
                 undefined. Causal stacks ignore it: padding comes last.
             memories: The memories of the source, which a decoder needs.
+            piece: The piece of longer sequences that x is, if other devices have the rest; see
+                `Mixer.forward`.
         """
-        draw = self.draws.next() if self.training else None
-        x = self.positions(x, draw=draw)
+        start = 0 if piece is None else piece.start
+        draw = self.draws.next(start) if self.training else None
+        x = self.positions(x, start=start, draw=draw)
         for block, memory in zip(self.blocks, self._read(memories), strict=True):
+            given = (block, x, lengths, draw, memory, piece)
             if self.activation_checkpointing and self.training:
-                x = checkpoint(self._through, block, x, lengths, draw, memory, use_reentrant=False)
+                x = checkpoint(self._through, *given, use_reentrant=False)
             else:
-                x = self._through(block, x, lengths, draw, memory)
+                x = self._through(*given)
         return self._normed(x)
 
     def init_state(self, batch: int, memories: Sequence[Any] | None = None) -> StackState:
@@ -285,8 +291,14 @@ class Transformer(nn.Module):
         return [None] * len(self.blocks) if memories is None else memories
 
     def _through(
-        self, block: Block, x: Tensor, lengths: Tensor | None, draw: Draw | None, memory: Any
+        self,
+        block: Block,
+        x: Tensor,
+        lengths: Tensor | None,
+        draw: Draw | None,
+        memory: Any,
+        piece: Piece | None,
     ) -> Tensor:
         if isinstance(block, DecoderBlock):
-            return block(x, draw, memory)
-        return block(x, draw) if self.causal else block.bidirectional(x, lengths, draw)
+            return block(x, draw, piece, memory)
+        return block(x, draw, piece) if self.causal else block.bidirectional(x, lengths, draw)

@@ -81,6 +81,19 @@ def _segment(
     return join(outputs, length), states[:, :, -1].contiguous()
 
 
+def decayed_over_piece(
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    log_decay: Float[Tensor, "b t h decays"],
+) -> tuple[Float[Tensor, "b h c m"], Float[Tensor, "b h c 1"]]:
+    """Return A and K, a diagonal, of what positions do to the state: S' = K S + A."""
+    k, v, log_decay = widened(k, v, log_decay)
+    since_start = log_decay.cumsum(1)
+    whole = since_start[:, -1:]
+    added = torch.einsum("bthc,bthm->bhcm", k * (whole - since_start).exp(), v)
+    return added, whole[:, 0].exp().expand(*added.shape[:-1]).unsqueeze(-1)
+
+
 def decayed_step(
     q: Float[Tensor, "b h c"],
     k: Float[Tensor, "b h c"],

@@ -21,6 +21,7 @@ chunk's start,
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -104,6 +105,26 @@ def _segment(
         outputs.append(r @ past + a @ written)
         past = g * past + k_i @ written
     return join(torch.stack(outputs, dim=2), length), past
+
+
+def delta_over_piece(
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    strength: Float[Tensor, "b t h 1"],
+    log_decay: Float[Tensor, "b t h decays"],
+) -> tuple[Float[Tensor, "b h c m"], Float[Tensor, "b h c c"]]:
+    """Return A and K, a matrix, of what positions do to the state: S' = K S + A.
+
+    Both are columns of one state: A of one that begins empty, K of one that begins as the
+    identity and is given no values.
+    """
+    k, v, strength, log_decay = widened(k, v, strength, log_decay)
+    columns = torch.cat([v, torch.zeros_like(k)], dim=-1)
+    identity = torch.eye(k.shape[-1], dtype=k.dtype, device=k.device)
+    start = F.pad(identity, (v.shape[-1], 0)).expand(len(k), k.shape[2], -1, -1)
+    _, state = delta(k, k, columns, strength, log_decay, state=start)
+    added, kept = state.split([v.shape[-1], k.shape[-1]], dim=-1)
+    return added, kept
 
 
 def delta_step(

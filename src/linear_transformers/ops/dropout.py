@@ -21,9 +21,9 @@ from torch import Tensor
 
 from linear_transformers.shapes import Hidden
 
-# Of a forward pass: the seed, the step, and the index of the first sample in the global batch. On
-# the CPU: no kernel waits for a device to know them.
-Draw = Int[Tensor, "3"]
+# Of a forward pass: the seed, the step, the index of the first sample in the global batch, and the
+# position of the first vector in its sequence. On the CPU: no kernel waits for a device.
+Draw = Int[Tensor, "4"]
 
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -63,10 +63,10 @@ def mask(
     draw: Draw, shape: tuple[int, ...], *, rate: float, place: int, device: torch.device
 ) -> Bool[Tensor, "b t e"]:
     """Return which numbers of a batch [b, t, e] are kept."""
-    (b, t, e), (seed, step, first) = shape, draw.tolist()
+    (b, t, e), (seed, step, first, start) = shape, draw.tolist()
     blocks = -(-e // PER_BLOCK)
     block, position, sample = (torch.arange(n, device=device) for n in (blocks, t, b))
-    counter = (block, position[:, None], first + sample[:, None, None], torch.tensor(place))
+    counter = (block, start + position[:, None], first + sample[:, None, None], torch.tensor(place))
     words = philox((seed, step), tuple(word.to(device) for word in counter))
     halves = [word & 0xFFFF for word in words] + [word >> 16 for word in words]
     numbers = torch.stack([half.expand(b, t, blocks) for half in halves], dim=-2)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from linear_transformers.config.choices import Choice
 from linear_transformers.data.base import Shape
+from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import exact_dtype
 from linear_transformers.runs.folder import claim_folder, folder_of
 from linear_transformers.runs.sweeps import Outcome
@@ -232,6 +233,21 @@ class Task(ABC):
             What was left out, in lines.
         """
         return []
+
+    def cut(self, place: Place) -> None:
+        """Compute losses and statistics of a piece of each sequence, of which other devices have
+        the rest.
+
+        Args:
+            place: The place of this device's pieces.
+
+        Raises:
+            ValueError: The task's sequences, or its model's, cannot be cut.
+        """
+        raise ValueError(
+            f"trainer=sequence_parallel cuts sequences of values, and {type(self).__name__} is of "
+            "others. Use trainer=ddp, which divides batches."
+        )
 
     @abstractmethod
     def loss(self, batch: Any) -> Loss:

@@ -139,7 +139,7 @@ class Copying(SequenceTask):
         Not the symbols alone: their number is on the device, which would be waited for.
         """
         parameters, values = self.predict(batch)
-        copied = self.is_copy(batch)
+        copied = self.here(self.is_copy(batch))
         nats = torch.where(copied, -self.distribution.log_prob(parameters, values), 0)
         return nats, copied & (parameters.argmax(-1) == values), copied
 

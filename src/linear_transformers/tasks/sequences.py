@@ -3,12 +3,13 @@
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Integer, Shaped
 from torch import Tensor, nn
 
 from linear_transformers.data.sequences import SequenceShape
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer, Transformer
+from linear_transformers.ops.pieces import Place
 from linear_transformers.tasks.base import Task
 
 Sequences = Integer[Tensor, "b t"]
@@ -27,6 +28,7 @@ class SequenceTask(Task):
     """
 
     model: AutoregressiveTransformer
+    place = Place(0, 1)  # of this device among those that sequences are cut over
 
     def __init__(
         self,
@@ -61,10 +63,27 @@ class SequenceTask(Task):
             return []
         return ["later values change earlier outputs: its figures are not valid likelihoods"]
 
+    def cut(self, place: Place) -> None:
+        mixer = self.model.stack.mixer
+        if not mixer.divisible:
+            raise ValueError(
+                f"{mixer.name} has no state that adds up over pieces of a sequence, which "
+                "trainer=sequence_parallel needs. Use model=linear or another recurrence, or "
+                "trainer=ddp, which divides batches."
+            )
+        self.place = place
+        place.piece(self.shape.length)
+
+    def here(self, whole: Shaped[Tensor, "b t"]) -> Shaped[Tensor, "b piece"]:
+        """Return what this device has of whole sequences: all, unless they are cut."""
+        return self.place.piece(whole.shape[1]).of(whole)
+
     def positions_in(self, batch: Sequences) -> int:
-        return batch.numel()
+        return self.here(batch).numel()
 
     def predict(self, batch: Sequences) -> tuple[Float[Tensor, "b t p"], Tensor]:
-        """Return the parameters of each value's distribution, and the values [b, t]."""
+        """Return the parameters of each value's distribution, and the values [b, t], here."""
         values = batch.long()
-        return self.model(self.model.with_start(values)[:, :-1]), values
+        tokens = self.model.with_start(values)[:, :-1]
+        piece = self.place.piece(values.shape[1]) if self.place.devices > 1 else None
+        return self.model(self.here(tokens), piece), self.here(values)

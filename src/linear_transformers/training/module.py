@@ -20,6 +20,7 @@ from linear_transformers.data.base import DataSource, Split
 from linear_transformers.runs.checkpoint import described
 from linear_transformers.runs.folder import Run, shown
 from linear_transformers.tasks.base import Evaluation, Loss, Statistics, Task
+from linear_transformers.training.devices import share_of
 from linear_transformers.training.optimizers import RAdam
 from linear_transformers.training.schedules import ScheduleFactory
 
@@ -283,5 +284,5 @@ class Loaders(LightningDataModule):
 
     def _loader(self, split: Split) -> DataLoader:
         assert self.trainer is not None
-        rank, world_size = self.trainer.global_rank, self.trainer.world_size
+        rank, world_size = share_of(self.trainer)
         return self.source.loader(split, rank=rank, world_size=world_size)
