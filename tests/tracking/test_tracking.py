@@ -1,9 +1,12 @@
 """What a run tells its trackers, read back with each tracker's own reader."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import socket
+import subprocess
 import time
 
 import pytest
@@ -323,3 +326,24 @@ def test_a_summary_has_what_the_record_has(tmp_path):
         "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20, "steps": 9,
         "minutes": 2.0,
     }  # fmt: skip
+
+
+def test_a_run_outlives_its_service_of_wandb(described, capsys):
+    """Schedulers that end a job send SIGTERM to each of its processes, and this one obeys."""
+    tracker = WandbTracker(described, mode="offline")
+    tracker.start()
+    tracker.log_metrics({"loss": 1.0}, 1)
+    mine = ["pgrep", "--parent", str(os.getpid()), "wandb-core"]
+    service = int(subprocess.run(mine, capture_output=True, text=True, check=True).stdout)
+    os.kill(service, signal.SIGTERM)
+    os.waitid(os.P_PID, service, os.WEXITED | os.WNOWAIT)
+    for step in range(2, 12):  # the first ones only fill a buffer
+        tracker.log_metrics({"loss": 0.0}, step)
+    tracker.log_summary({"best": 0.0}, 12)
+    tracker.finish(failed=True)
+    assert capsys.readouterr().err.count("W&B is told no more") == 1
+    again = WandbTracker(described, mode="offline")
+    again.start()
+    again.log_metrics({"loss": 2.0}, 13)
+    again.finish(failed=False)
+    assert every(read_back(wandb_runs(described.folder)[1]), "loss") == [2.0]

@@ -1,8 +1,10 @@
 """Weights & Biases: online if possible, else offline, without blocking a run."""
 
+import contextlib
 import shutil
+import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -101,13 +103,13 @@ class WandbTracker(Tracker):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        self.run.log(metrics if step is None else {**metrics, STEP: step})
+        self._tell(lambda run: run.log(metrics if step is None else {**metrics, STEP: step}))
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
         """Do nothing: the run was opened with its configuration."""
 
     def log_summary(self, figures: dict[str, Any], step: int) -> None:
-        self.run.summary.update(figures)
+        self._tell(lambda run: run.summary.update(figures))
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         import wandb
@@ -139,12 +141,29 @@ class WandbTracker(Tracker):
         for path, alias in ((best, "best"), (last, "latest")):
             artifact = wandb.Artifact(f"model-{self.version}", type="model")
             artifact.add_file(str(path), name="model.ckpt")
-            self.run.log_artifact(artifact, aliases=[alias])
+            self._tell(lambda run, a=artifact, n=alias: run.log_artifact(a, aliases=[n]))
 
     def finish(self, *, failed: bool) -> None:
-        if self.run is not None:
-            self.run.finish(exit_code=int(failed))
+        self._tell(lambda run: run.finish(exit_code=int(failed)))
+        self.run = None
+
+    def _tell(self, call: Callable[[Any], object]) -> None:
+        """Call W&B's run, for as long as its service lives.
+
+        A scheduler that ends a job sends SIGTERM to the service too, which obeys at once: the
+        training has yet to be saved.
+        """
+        if self.run is None:
+            return
+        try:
+            call(self.run)
+        except ConnectionError:
+            import wandb
+
             self.run = None
+            with contextlib.suppress(ConnectionError):
+                wandb.teardown(exit_code=1)
+            print("caution  W&B's service was ended: W&B is told no more", file=sys.stderr)
 
     def _obstacle(self) -> str:
         """Return why the run cannot be online, before trying, or an empty string."""
