@@ -45,7 +45,7 @@ from linear_transformers.runs.folder import (
     is_first_process,
 )
 from linear_transformers.runs.sweeps import Outcome, Sweep
-from linear_transformers.stopping import Stopped, catching
+from linear_transformers.stopping import Stopped, catching, pass_on
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
@@ -192,10 +192,14 @@ class Program:
         if "torch" not in sys.modules and about.launcher._target_.endswith("LocalLauncher"):
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.num_jobs)))
         try:
-            with catching():
-                outcome, message = self._attempt(cfg)
-        finally:
-            self.sweep.end(number, overrides, outcome, message)
+            try:
+                with catching():
+                    outcome, message = self._attempt(cfg)
+            finally:
+                self.sweep.end(number, overrides, outcome, message)
+        except Stopped as stopped:
+            pass_on(stopped)  # submitit puts the job back into the queue
+            raise
         if outcome is not None:
             return outcome.objective
         print(f"error: {message}", file=sys.stderr)
