@@ -1,6 +1,7 @@
 """Weights & Biases: online if possible, else offline, without blocking a run."""
 
 import contextlib
+import os
 import shutil
 import sys
 from argparse import Namespace
@@ -85,7 +86,7 @@ class WandbTracker(Tracker):
 
     def start(self) -> str:
         if self.kept.get() is None:
-            self.kept.keep(uuid4().hex[:12])
+            self.kept.keep(_id_in_sweep() or uuid4().hex[:12])
         obstacle = self._obstacle() or self._go_online()
         if obstacle and self.mode == "online":
             raise ValueError(
@@ -232,3 +233,8 @@ class WandbTracker(Tracker):
             f"watch    {call_of_tool('wandb leet')} {folder}   (W&B is offline: {obstacle}; "
             f"upload with: {call_of_tool('wandb sync')} {folder}/offline-run-*)"
         )
+
+
+def _id_in_sweep() -> str | None:
+    """Return the id that an agent of a W&B sweep waits for, or None."""
+    return os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
