@@ -24,6 +24,7 @@ from pathlib import Path
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol")
 NODES = ("n1", "n2")
 START = 20.0  # seconds in which both nodes have to be idle
+END = 40.0  # and jobs have to end: Slurm kills them after thirty
 POLL = 0.1
 
 # A node that was set down stays so (ReturnToService).
@@ -117,6 +118,14 @@ class Cluster:
             raise RuntimeError(f"job {number} still runs\n{self.logs()}")
         self.call("scontrol", "update", f"jobid={number}", "starttime=now", "timelimit=60")
 
+    def end_jobs(self) -> None:
+        """Cancel every job, and wait: its processes would outlive the daemons."""
+        with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
+            if "down" in self.nodes():
+                self.call("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
+            self.call("scancel", "--user=root")
+            wait_until(lambda: not self.call("squeue", "--noheader"), END)
+
     def nodes(self) -> list[str]:
         """Return the state of each node."""
         return self.call("sinfo", "--noheader", "--Node", "--format=%T").split()
@@ -157,7 +166,7 @@ def loopback() -> Iterator[Cluster]:
             try:
                 yield cluster
             finally:
-                _end_jobs(cluster)
+                cluster.end_jobs()
 
 
 def wait_until(holds: Callable[[], bool], seconds: float) -> bool:
@@ -242,16 +251,6 @@ def _steps(number: str) -> list[Path]:
             if process.read_text().startswith(f"slurmstepd: [{number}."):
                 found.append(process.parent)
     return found
-
-
-def _end_jobs(cluster: Cluster) -> None:
-    """Cancel every job, and wait: its processes would outlive the daemons."""
-    with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
-        # A node that is down would keep its job's end to itself.
-        cluster.call("scontrol", "update", f"nodename={','.join(NODES)}", "state=resume")
-    with contextlib.suppress(RuntimeError, subprocess.TimeoutExpired):
-        cluster.call("scancel", "--user=root")
-        wait_until(lambda: not cluster.call("squeue", "--noheader"), 15)
 
 
 def _free_ports(count: int) -> list[int]:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +38,12 @@ def cluster() -> Iterator[Cluster]:
         except CannotStartError as reason:
             pytest.skip(str(reason))
         yield cluster
+
+
+@pytest.fixture(autouse=True)
+def _no_job_is_left(cluster) -> Iterator[None]:
+    yield
+    cluster.end_jobs()
 
 
 @pytest.fixture(scope="module")
@@ -155,14 +161,21 @@ def test_a_job_whose_node_goes_down_goes_on_from_its_last_checkpoint(cluster, wh
     check_same_bits(job.run, whole)
 
 
-def sweep(cluster: Cluster, folder: Path, *words: str, **options) -> subprocess.Popen:
+@contextmanager
+def sweep(cluster: Cluster, folder: Path, *words: str) -> Iterator[subprocess.Popen]:
+    """A multirun by submitit, which would wait for ever for a job that was killed."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    return subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, PROJECT / "train.py", "-m", *QUICK, "test=false", f"paths.runs={folder}",
          "hydra/launcher=submitit_slurm", *words],
         env={**os.environ, **cluster.environment, **SLURM}, cwd=PROJECT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_a_sweep_of_slurm_has_the_table_and_runs_only_what_is_missing_again(cluster, tmp_path):
@@ -172,8 +185,8 @@ def test_a_sweep_of_slurm_has_the_table_and_runs_only_what_is_missing_again(clus
     words = (
         "data=arrays", "data.num_levels=17", "data.val_size=8", f"data.path={paths[0]},{paths[1]}",
     )  # fmt: skip
-    first = sweep(cluster, tmp_path / "runs", *words)
-    printed, complained = first.communicate(timeout=PATIENCE)
+    with sweep(cluster, tmp_path / "runs", *words) as first:
+        printed, complained = first.communicate(timeout=PATIENCE)
     assert first.returncode == 1
     assert "2 jobs" in printed
     assert "b.npz does not exist" in complained
@@ -182,8 +195,8 @@ def test_a_sweep_of_slurm_has_the_table_and_runs_only_what_is_missing_again(clus
     assert [job["status"] for job in jobs] == ["done", "failed"]
     assert page.count("failed") == 1
     paths[0].rename(paths[1])
-    again = sweep(cluster, tmp_path / "runs", *words, "sweep.skip_done=true")
-    printed, complained = again.communicate(timeout=PATIENCE)
+    with sweep(cluster, tmp_path / "runs", *words, "sweep.skip_done=true") as again:
+        _, complained = again.communicate(timeout=PATIENCE)
     assert again.returncode == 0, complained
     done, _ = results(tmp_path / "runs")
     assert [job["status"] for job in done] == ["done", "done"]
@@ -192,18 +205,20 @@ def test_a_sweep_of_slurm_has_the_table_and_runs_only_what_is_missing_again(clus
 
 
 def test_a_job_of_a_sweep_that_is_preempted_is_requeued_by_submitit_alone(cluster, tmp_path):
+    def logs() -> str:
+        return "".join(path.read_text() for path in tmp_path.rglob("*_log.*"))
+
     words = (*WAITING, "trainer.limit_train_batches=8", "seed=1", "run_id=a", "resume=auto")
-    process = sweep(cluster, tmp_path, *words)
-    logs = lambda: "".join(path.read_text() for path in tmp_path.rglob("*_log.*"))  # noqa: E731
-    assert wait_until(lambda: f"waits at step {STEP}" in logs(), PATIENCE), logs()
-    (number,) = cluster.call("squeue", "--noheader", "--format=%A").split()
-    cluster.call("scancel", "--signal=USR2", number)
-    assert wait_until(lambda: cluster.job(number)["JobState"] == "PENDING", PATIENCE), logs()
-    assert cluster.job(number)["Restarts"] == "1"
-    assert logs().count("Requeued job") == 1
-    assert "is in the queue again" not in logs()
-    cluster.start_again(number, PATIENCE)
-    _, complained = process.communicate(timeout=PATIENCE)
+    with sweep(cluster, tmp_path, *words) as process:
+        assert wait_until(lambda: f"waits at step {STEP}" in logs(), PATIENCE), logs()
+        (number,) = cluster.call("squeue", "--noheader", "--format=%A").split()
+        cluster.call("scancel", "--signal=USR2", number)
+        assert wait_until(lambda: cluster.job(number)["JobState"] == "PENDING", PATIENCE), logs()
+        assert cluster.job(number)["Restarts"] == "1"
+        assert logs().count("Requeued job") == 1
+        assert "is in the queue again" not in logs()
+        cluster.start_again(number, PATIENCE)
+        _, complained = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, complained
     assert f"last.ckpt, step {STEP}" in logs()
     assert [job["status"] for job in results(tmp_path)[0]] == ["done"]
