@@ -112,6 +112,17 @@ def check() -> None:
         raise Stopped(_state.noted)
 
 
+def pass_on(stopped: Stopped) -> None:
+    """Give a signal to whoever heard it before `catching`, as launchers do that requeue a job.
+
+    Args:
+        stopped: The signal.
+    """
+    handler = signal.getsignal(stopped.signal)
+    if callable(handler) and handler not in (signal.default_int_handler, _on_signal):
+        handler(stopped.signal, None)
+
+
 def _on_signal(number: int, frame: object) -> None:
     now = time.monotonic()
     if _state.noted is None:

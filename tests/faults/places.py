@@ -1,10 +1,14 @@
-"""A callback that sends this very process a signal, at a place that can be repeated."""
+"""Callbacks that send this very process a signal, wait for one, or fail, at a place that can be
+repeated."""
 
 import os
 import signal
+import time
 from typing import Any
 
 from lightning import Callback, LightningModule, Trainer
+
+from linear_transformers import stopping
 
 
 class SignalAt(Callback):
@@ -65,3 +69,20 @@ class FailAt(Callback):
     def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
         if trainer.global_step == self.step and trainer.global_rank == self.rank:
             raise ValueError(f"told to fail on device {self.rank}")
+
+
+class WaitAt(Callback):
+    """Waits for a signal, in a job that Slurm has not yet started again.
+
+    Args:
+        step: The step.
+    """
+
+    def __init__(self, *, step: int):
+        self.step = -1 if "SLURM_RESTART_COUNT" in os.environ else step
+
+    def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+        if trainer.global_step == self.step:
+            print(f"waits at step {self.step}", flush=True)
+            while stopping.noted() is None:
+                time.sleep(0.05)

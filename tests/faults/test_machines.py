@@ -71,6 +71,18 @@ def test_a_job_of_slurm_is_requeued_once_and_ends(tmp_path, slurm, capsys, name,
     assert not list(tmp_path.rglob("hpc_ckpt*"))
 
 
+@pytest.mark.parametrize(("resume", "told"), [(("resume=auto",), "requeue 77\n"), ((), "")])
+def test_a_job_that_is_warned_while_it_loads_is_requeued_too(tmp_path, slurm, resume, told):
+    process = start("train", *EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", *resume)
+    assert process.stderr is not None
+    assert process.stderr.readline() == "loading  PyTorch\n"
+    process.send_signal(signal.SIGUSR1)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 138, said
+    assert slurm() == told
+    assert ("would start anew" in said) == (not resume)
+
+
 def test_a_scheduler_that_refuses_is_quoted(tmp_path, slurm, capsys):
     script(tmp_path / "bin", "scontrol", "echo 'Job is not requeueable' >&2; exit 1")
     words = (*EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", "resume=auto")

@@ -1,5 +1,6 @@
 """A signal at any place: the run saves, says how it goes on, and goes on to the same bits."""
 
+import os
 import shlex
 import signal
 import sys
@@ -8,6 +9,7 @@ import pytest
 import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.stopping import Stopped, catching, pass_on
 from tests.programs import QUICK, figures, metrics, run
 
 EPOCHS = (
@@ -147,3 +149,22 @@ def test_a_signal_in_the_test_keeps_the_training(tmp_path, capsys):
     assert "sample.py ckpt=" in printed
     assert len(list((tmp_path / "a").glob("config*.yaml"))) == count
     assert sys.argv
+
+
+def test_whoever_heard_a_signal_before_is_given_it_once_the_job_is_saved(heard):
+    told = []
+    before = signal.signal(signal.SIGUSR2, lambda number, frame: told.append(number))
+    try:
+        with pytest.raises(Stopped) as stopped, catching():
+            os.kill(os.getpid(), signal.SIGUSR2)
+        assert not told
+        pass_on(stopped.value)
+        assert told == [signal.SIGUSR2]
+        with catching():
+            pass_on(Stopped(signal.SIGUSR2))  # of a job beside others in one process
+        signal.signal(signal.SIGUSR2, signal.SIG_DFL)
+        pass_on(Stopped(signal.SIGUSR2))
+        pass_on(Stopped(signal.SIGINT))
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert told == [signal.SIGUSR2]

@@ -1,19 +1,34 @@
 """What a run tells its trackers, read back with each tracker's own reader."""
 
 import json
+import os
 import re
 import shlex
+import signal
 import socket
+import subprocess
 import time
 
 import pytest
 import wandb
+import yaml
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.provenance import call_with
 from linear_transformers.tracking import Description, Record, WandbTracker
 from linear_transformers.tracking.record import summary
-from tests.programs import QUICK, complaint, every, metrics, read_back, run, run_apart, wandb_runs
+from tests.conftest import PROJECT
+from tests.programs import (
+    QUICK,
+    complaint,
+    every,
+    figures,
+    metrics,
+    read_back,
+    run,
+    run_apart,
+    wandb_runs,
+)  # fmt: skip
 
 # The last choice of a group on a command line counts: QUICK says logger=none.
 WATCHED = (*QUICK, "logger=wandb")
@@ -323,3 +338,48 @@ def test_a_summary_has_what_the_record_has(tmp_path):
         "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20, "steps": 9,
         "minutes": 2.0,
     }  # fmt: skip
+
+
+def test_a_run_outlives_its_service_of_wandb(described, capsys):
+    """Schedulers that end a job send SIGTERM to each of its processes, and this one obeys."""
+    tracker = WandbTracker(described, mode="offline")
+    tracker.start()
+    tracker.log_metrics({"loss": 1.0}, 1)
+    mine = ["pgrep", "--parent", str(os.getpid()), "wandb-core"]
+    service = int(subprocess.run(mine, capture_output=True, text=True, check=True).stdout)
+    os.kill(service, signal.SIGTERM)
+    os.waitid(os.P_PID, service, os.WEXITED | os.WNOWAIT)
+    for step in range(2, 12):  # the first ones only fill a buffer
+        tracker.log_metrics({"loss": 0.0}, step)
+    tracker.log_summary({"best": 0.0}, 12)
+    tracker.finish(failed=True)
+    assert capsys.readouterr().err.count("W&B is told no more") == 1
+    again = WandbTracker(described, mode="offline")
+    again.start()
+    again.log_metrics({"loss": 2.0}, 13)
+    again.finish(failed=False)
+    assert every(read_back(wandb_runs(described.folder)[1]), "loss") == [2.0]
+
+
+def test_a_run_of_a_wandb_sweep_is_the_one_that_its_agent_waits_for(nobody, described):
+    nobody.setenv("WANDB_SWEEP_ID", "s1")
+    nobody.setenv("WANDB_RUN_ID", "r1")
+    tracker = WandbTracker(described, mode="offline")
+    tracker.start()
+    tracker.finish(failed=False)
+    (log,) = wandb_runs(described.folder)
+    about = read_back(log)["run"]
+    assert (about["run_id"], about["sweep_id"]) == ("r1", "s1")
+
+
+def test_the_wandb_sweep_of_this_project_names_what_there_is(tmp_path):
+    sweep = yaml.safe_load((PROJECT / "cluster/sweep.yaml").read_text())
+    chosen = {key: about.get("values", [about.get("min")])[-1]
+              for key, about in sweep["parameters"].items()}  # fmt: skip
+    words = [f"{key}={value}" for key, value in chosen.items()]  # as ${args_no_hyphens} has them
+    words += [word for word in sweep["command"] if "=" in word]
+    run(sweep["program"].removesuffix(".py"), *words, *QUICK, f"paths.runs={tmp_path}", "run_id=a")
+    assert figures(tmp_path / "a", sweep["metric"]["name"])
+    config = yaml.safe_load((tmp_path / "a/config.yaml").read_text())
+    assert config["optimizer"]["lr"] == chosen["optimizer.lr"]
+    assert config["model"]["dropout"] == chosen["model.dropout"]

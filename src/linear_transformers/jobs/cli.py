@@ -35,6 +35,7 @@ from linear_transformers.config.composition import (
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import first_line, out_of_memory, override
 from linear_transformers.files import room
+from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import call_again, call_of, cores, in_words_of_this_call
 from linear_transformers.runs.folder import (
     AUTO,
@@ -45,7 +46,7 @@ from linear_transformers.runs.folder import (
     is_first_process,
 )
 from linear_transformers.runs.sweeps import Outcome, Sweep
-from linear_transformers.stopping import Stopped, catching
+from linear_transformers.stopping import Stopped, catching, pass_on
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
@@ -100,7 +101,8 @@ class Program:
                 self._compose_and_run(run, conf, arguments)
         except Stopped as stopped:
             if is_first_process():
-                print(f"stopped  {stopped}", *stopped.lines, sep="\n", file=sys.stderr, flush=True)
+                lines = stopped.lines or self._before_the_job(stopped, arguments)
+                print(f"stopped  {stopped}", *lines, sep="\n", file=sys.stderr, flush=True)
             sys.exit(stopped.exit_code)
         except JobFailedError:
             sys.exit(1)
@@ -158,6 +160,14 @@ class Program:
             if sweep and not sweep.jobs:
                 raise ValueError("-m: one of the options names no value, so there was no job.")
 
+    def _before_the_job(self, stopped: Stopped, arguments: Sequence[str]) -> list[str]:
+        """Return a line on the requeued job of Slurm, where the signal came while this loads."""
+        if self.job != TRAINING or self.sweep is not None:
+            return []
+        named = any(word.startswith("run_id=") for word in arguments)
+        line = requeue(stopped, continues=named and override("resume", AUTO) in arguments)
+        return [line] if line else []
+
     def _sweep_of(self, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
         return Sweep.open(
@@ -192,10 +202,14 @@ class Program:
         if "torch" not in sys.modules and about.launcher._target_.endswith("LocalLauncher"):
             os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.num_jobs)))
         try:
-            with catching():
-                outcome, message = self._attempt(cfg)
-        finally:
-            self.sweep.end(number, overrides, outcome, message)
+            try:
+                with catching():
+                    outcome, message = self._attempt(cfg)
+            finally:
+                self.sweep.end(number, overrides, outcome, message)
+        except Stopped as stopped:
+            pass_on(stopped)  # submitit puts the job back into the queue
+            raise
         if outcome is not None:
             return outcome.objective
         print(f"error: {message}", file=sys.stderr)

@@ -138,12 +138,14 @@ def ending_together(trainer: Trainer) -> Iterator[None]:
 
 def quiet() -> None:
     """Silence the advice of Lightning's that does not apply here."""
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",  # batches are slices of memory
         ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
         ".*your dataloader is not resumable.*",  # EpochPlace makes it so
         ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
+        ".*`self.log.*sync_dist=True.*",  # Training sums over devices by itself
         ".*smaller than the logging interval.*",  # Record writes at each validation in any case
         ".*`srun` command is available.*",  # as on every login node
         ".*accumulate the metric across devices.*",  # figures are of sums over all of them

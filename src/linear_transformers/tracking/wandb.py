@@ -1,8 +1,11 @@
 """Weights & Biases: online if possible, else offline, without blocking a run."""
 
+import contextlib
+import os
 import shutil
+import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -83,7 +86,7 @@ class WandbTracker(Tracker):
 
     def start(self) -> str:
         if self.kept.get() is None:
-            self.kept.keep(uuid4().hex[:12])
+            self.kept.keep(_id_in_sweep() or uuid4().hex[:12])
         obstacle = self._obstacle() or self._go_online()
         if obstacle and self.mode == "online":
             raise ValueError(
@@ -101,13 +104,13 @@ class WandbTracker(Tracker):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
-        self.run.log(metrics if step is None else {**metrics, STEP: step})
+        self._tell(lambda run: run.log(metrics if step is None else {**metrics, STEP: step}))
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kw: Any) -> None:
         """Do nothing: the run was opened with its configuration."""
 
     def log_summary(self, figures: dict[str, Any], step: int) -> None:
-        self.run.summary.update(figures)
+        self._tell(lambda run: run.summary.update(figures))
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         import wandb
@@ -139,12 +142,29 @@ class WandbTracker(Tracker):
         for path, alias in ((best, "best"), (last, "latest")):
             artifact = wandb.Artifact(f"model-{self.version}", type="model")
             artifact.add_file(str(path), name="model.ckpt")
-            self.run.log_artifact(artifact, aliases=[alias])
+            self._tell(lambda run, a=artifact, n=alias: run.log_artifact(a, aliases=[n]))
 
     def finish(self, *, failed: bool) -> None:
-        if self.run is not None:
-            self.run.finish(exit_code=int(failed))
+        self._tell(lambda run: run.finish(exit_code=int(failed)))
+        self.run = None
+
+    def _tell(self, call: Callable[[Any], object]) -> None:
+        """Call W&B's run, for as long as its service lives.
+
+        A scheduler that ends a job sends SIGTERM to the service too, which obeys at once: the
+        training has yet to be saved.
+        """
+        if self.run is None:
+            return
+        try:
+            call(self.run)
+        except ConnectionError:
+            import wandb
+
             self.run = None
+            with contextlib.suppress(ConnectionError):
+                wandb.teardown(exit_code=1)
+            print("caution  W&B's service was ended: W&B is told no more", file=sys.stderr)
 
     def _obstacle(self) -> str:
         """Return why the run cannot be online, before trying, or an empty string."""
@@ -213,3 +233,8 @@ class WandbTracker(Tracker):
             f"watch    {call_of_tool('wandb leet')} {folder}   (W&B is offline: {obstacle}; "
             f"upload with: {call_of_tool('wandb sync')} {folder}/offline-run-*)"
         )
+
+
+def _id_in_sweep() -> str | None:
+    """Return the id that an agent of a W&B sweep waits for, or None."""
+    return os.environ.get("WANDB_RUN_ID") if "WANDB_SWEEP_ID" in os.environ else None
