@@ -1,4 +1,4 @@
-"""A user's own images, from one `.npz` file."""
+"""A user's own images, from one `.npz` file or a folder of `.npy` files."""
 
 import zlib
 from pathlib import Path
@@ -13,9 +13,10 @@ from linear_transformers.data.images import (
     Images,
     ImageShape,
     ImageSource,
-    shrunk,
+    resized,
     split_off,
 )
+from linear_transformers.data.rows import Rows, StoredRows, in_parts, some
 from linear_transformers.data.sequences import Splits
 
 NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
@@ -27,8 +28,11 @@ class ArrayImages(ImageSource):
     Optional boolean masks `keep_train`, `keep_test` (one entry per image) leave images out of
     training and of the reported figures.
 
+    The arrays of a folder stay in their files, `x_train.npy` or, in order, shards of any names
+    that begin with `x_train-`; a batch is read when it is needed.
+
     Args:
-        path: The `.npz` file.
+        path: The `.npz` file, or the folder.
         val_size: The number of training images held out for validation if there is no `x_val`.
         size: The number of rows, a divisor of the original's: a pixel is the mean of a square
             block. None keeps the images as they are.
@@ -38,7 +42,7 @@ class ArrayImages(ImageSource):
         num_train: See `SequenceSource`.
 
     Raises:
-        ValueError: The file is missing, not an `.npz`, or its arrays are not as described.
+        ValueError: A file is missing or damaged, or its arrays are not as described.
     """
 
     @ranged
@@ -84,13 +88,16 @@ class ArrayImages(ImageSource):
                 )
         _, height, width, channels = train.shape
         shape = ImageShape(height, width, channels, self.num_levels).resized(self.size)
-        return Splits(*(shrunk(images, shape) for images in (train, val, test)))
+        return Splits(*(resized(images, shape) for images in (train, val, test)))
 
-    def _read(self) -> dict[str, np.ndarray]:
+    def _read(self) -> dict[str, np.ndarray | Rows]:
+        if self.path.is_dir():
+            return self._stored()
         if not self.path.is_file():
             raise ValueError(
-                f"data.path={self.path} is not a file. Give an .npz with uint8 arrays "
-                "x_train and x_test, as numpy.savez_compressed writes it."
+                f"data.path={self.path} does not exist. Give an .npz with uint8 arrays x_train "
+                "and x_test, as numpy.savez_compressed writes it, or a folder of x_train.npy and "
+                "x_test.npy."
             )
         try:
             # numpy would take other formats, and parse an array's header before its checksum.
@@ -108,36 +115,71 @@ class ArrayImages(ImageSource):
                 "Write it with numpy.savez_compressed(path, x_train=..., x_test=...)."
             ) from error
 
+    def _stored(self) -> dict[str, np.ndarray | Rows]:
+        """Return the arrays of a folder, of which those of images stay in their files."""
+        shards: dict[str, list[np.ndarray]] = {}
+        for path in sorted(self.path.glob("*.npy")):
+            name = path.stem.partition("-")[0]
+            try:
+                # Copied on writing, which nobody does: torch warns of tensors that are read-only.
+                part = np.load(path, mmap_mode="c", allow_pickle=False)
+            except (OSError, EOFError, ValueError, SyntaxError) as error:
+                raise ValueError(f"{path} cannot be read as an .npy file ({error}).") from error
+            if name in shards and (part.dtype, part.shape[1:]) != (
+                (first := shards[name][0]).dtype, first.shape[1:],
+            ):  # fmt: skip
+                raise ValueError(
+                    f"{path} is {part.dtype} of shape {part.shape}, the shards before it have "
+                    f"{first.dtype} and {first.shape[1:]}. All must have one type and size."
+                )
+            shards.setdefault(name, []).append(part)
+        return {
+            name: StoredRows([part[..., None] if part.ndim == 3 else part for part in parts])
+            if name.startswith("x_")
+            else np.concatenate(parts)
+            for name, parts in shards.items()
+        }
+
     def _images(
-        self, arrays: dict[str, np.ndarray], name: str, *, mask: str | None = None
-    ) -> Images:
+        self, arrays: dict[str, np.ndarray | Rows], name: str, *, mask: str | None = None
+    ) -> Images | Rows:
         if name not in arrays:
             raise ValueError(
                 f"{self.path} has no array {name}; it holds {sorted(arrays)}. "
                 "x_train and x_test are needed, x_val is optional."
             )
         images = arrays[name]
-        if images.dtype != np.uint8 or images.ndim not in (3, 4) or not images.size:
+        axes = len(images.shape)
+        if images.dtype != np.uint8 or axes not in (3, 4) or 0 in images.shape:
             raise ValueError(
                 f"{self.path}: {name} is {images.dtype} of shape {images.shape}. "
                 "It must be uint8 of shape (n, height, width) or (n, height, width, channels)."
             )
-        if images.ndim == 4 and images.shape[3] not in (1, 3):
+        if axes == 4 and images.shape[3] not in (1, 3):
             raise ValueError(
                 f"{self.path}: {name} has {images.shape[3]} channels. It must have 1 or 3."
             )
-        if images.max() >= self.num_levels:
+        if (highest := self._highest(images)) >= self.num_levels:
             raise ValueError(
-                f"{self.path}: {name} holds the value {images.max()}, but "
+                f"{self.path}: {name} holds the value {highest}, but "
                 f"data.num_levels={self.num_levels}: values run from 0 to {self.num_levels - 1}."
             )
-        images = images if images.ndim == 4 else images[..., None]
+        if isinstance(images, np.ndarray) and axes == 3:
+            images = images[..., None]
         return images if mask is None else self._kept(images, arrays, mask)
 
-    def _kept(self, images: Images, arrays: dict[str, np.ndarray], mask: str) -> Images:
+    def _highest(self, images: np.ndarray | Rows) -> int:
+        """Return the highest value; of bytes of 256 levels, their bound."""
+        if self.num_levels == 256:
+            return 255
+        return max(int(part.max()) for part in in_parts(images))
+
+    def _kept(
+        self, images: Images | Rows, arrays: dict[str, np.ndarray | Rows], mask: str
+    ) -> Images | Rows:
         if mask not in arrays:
             return images
-        keep = arrays[mask]
+        keep = arrays[mask][:]
         if keep.dtype != np.bool_ or keep.shape != (len(images),):
             raise ValueError(
                 f"{self.path}: {mask} is {keep.dtype} of shape {keep.shape}. "
@@ -145,4 +187,4 @@ class ArrayImages(ImageSource):
             )
         if not keep.any():
             raise ValueError(f"{self.path}: {mask} keeps none of {len(images)} images.")
-        return images[keep]
+        return some(images, np.flatnonzero(keep))

@@ -6,14 +6,13 @@ from typing import NamedTuple
 import numpy as np
 
 from linear_transformers.data.images import Images
+from linear_transformers.data.rows import Rows, in_parts
 from linear_transformers.data.sequences import Splits
 
 # Added to every count. Chosen on validation images, so that test images choose nothing.
 PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Neighbours are quantised to this many levels: most counts of 256 cubed would be 0.
 CONTEXT_LEVELS = 17
-# Indices take eight bytes per value: all of CIFAR-10 at once would take gigabytes.
-IMAGES_AT_ONCE = 2048
 
 # Maps images to the context of each value [n, t] and the number of contexts.
 Contexts = Callable[[Images], tuple[np.ndarray, int]]
@@ -56,9 +55,9 @@ def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
 
 
 def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts) -> float:
-    def counted(images: Images) -> np.ndarray:
+    def counted(images: Images | Rows) -> np.ndarray:
         counts = np.int64(0)
-        for part in np.array_split(images, -(-len(images) // IMAGES_AT_ONCE)):
+        for part in in_parts(images):
             context, size = contexts(part)
             cells = context * num_levels + part.reshape(len(part), -1)
             counts = counts + np.bincount(cells.ravel(), minlength=size * num_levels)

@@ -2,12 +2,14 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
+from linear_transformers.data.rows import Rows, SomeRows, some
 from linear_transformers.data.sequences import SequenceShape, SequenceSource
 
 Images = UInt8[np.ndarray, "_ height width channels"]
@@ -77,6 +79,15 @@ class ImageSource(SequenceSource):
     def shape(self) -> ImageShape: ...
 
 
+def resized(images: Images | Rows, shape: ImageShape) -> np.ndarray | Rows:
+    """Return images in the size of `shape`; stored ones are read later."""
+    size = (shape.height, shape.width, shape.channels)
+    if isinstance(images, Rows):
+        every = np.arange(len(images))
+        return SomeRows(images, every, partial(shrunk, shape=shape), size)
+    return shrunk(images, shape)
+
+
 def shrunk(
     images: Images, shape: ImageShape
 ) -> UInt8[np.ndarray, "_ {shape.height} {shape.width} channels"]:
@@ -90,7 +101,9 @@ def shrunk(
     return ((sums + block * block // 2) // (block * block)).astype(np.uint8)
 
 
-def split_off(images: Images, count: int, *, seed: int) -> tuple[Images, Images]:
+def split_off(
+    images: Images | Rows, count: int, *, seed: int
+) -> tuple[Images | Rows, Images | Rows]:
     """Return the remaining images, and `count` that a seeded permutation holds out.
 
     Raises:
@@ -102,4 +115,4 @@ def split_off(images: Images, count: int, *, seed: int) -> tuple[Images, Images]
             f"Choose between 1 and {len(images) - 1}."
         )
     order = np.random.default_rng(seed).permutation(len(images))
-    return images[np.sort(order[count:])], images[np.sort(order[:count])]
+    return some(images, np.sort(order[count:])), some(images, np.sort(order[:count]))

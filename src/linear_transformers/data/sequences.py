@@ -8,13 +8,15 @@ import numpy as np
 import torch
 from jaxtyping import Integer
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.base import DataSource, Shape, Split
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
+from linear_transformers.data.rows import Rows, some
 
-Items = Integer[np.ndarray, "_ ..."]
+Array = Integer[np.ndarray, "_ ..."]
+Items = Array | Rows
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Splits(NamedTuple):
 
 
 class SequenceSource(DataSource):
-    """Sequences of values, all in memory.
+    """Sequences of values, in memory or in files that are read batch by batch.
 
     Args:
         batch_size: The number of sequences in a batch, on each device.
@@ -89,7 +91,10 @@ class SequenceSource(DataSource):
         """The data, read at the first use."""
         if self._splits is None:
             splits = self.load()
-            self._splits = splits._replace(train=splits.train[: self.num_train])
+            if self.num_train is not None:
+                used = np.arange(min(self.num_train, len(splits.train)))
+                splits = splits._replace(train=some(splits.train, used))
+            self._splits = splits
         return self._splits
 
     def check(self, world_size: int) -> None:
@@ -117,13 +122,23 @@ class SequenceSource(DataSource):
         # batch_size=None: the sampler's items are whole lists of indices. No worker processes:
         # indexing memory needs none, and they would start on an epoch before it is set.
         return DataLoader(
-            to_sequences(items),  # pyright: ignore[reportArgumentType]
+            _Sequences(items),
             batch_size=None,
             sampler=batches,
             pin_memory=torch.cuda.is_available(),
         )
 
 
-def to_sequences(items: Items) -> Integer[Tensor, "_ t"]:
+class _Sequences(Dataset[Tensor]):
+    """Batches of items as sequences, by the lists of their numbers."""
+
+    def __init__(self, items: Items):
+        self.items = items
+
+    def __getitem__(self, index: list[int]) -> Integer[Tensor, "b t"]:
+        return to_sequences(self.items[index])
+
+
+def to_sequences(items: Array) -> Integer[Tensor, "_ t"]:
     """Return items as sequences: images row by row, the channels of a pixel adjacent."""
     return torch.from_numpy(items.reshape(len(items), -1))

@@ -148,7 +148,6 @@ def quiet() -> None:
         ".*`self.log.*sync_dist=True.*",  # Training sums over devices by itself
         ".*smaller than the logging interval.*",  # Record writes at each validation in any case
         ".*`srun` command is available.*",  # as on every login node
-        ".*accumulate the metric across devices.*",  # figures are of sums over all of them
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):
         warnings.filterwarnings("ignore", message=message)

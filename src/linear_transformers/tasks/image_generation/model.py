@@ -50,7 +50,7 @@ class ImageModel(SequenceModel):
                 f"The data hold images of {source.shape}, the checkpoint is of {self.shape}. "
                 "Give it the images it was trained on."
             )
-        return getattr(source.splits, split)
+        return getattr(source.splits, split)[:]
 
     @ranged
     def complete(
