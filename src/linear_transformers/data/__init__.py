@@ -4,6 +4,7 @@ from linear_transformers.data.arrays import ArrayImages
 from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.data.copies import Copies, CopyShape
 from linear_transformers.data.digits import Digits
+from linear_transformers.data.folder import FolderImages
 from linear_transformers.data.images import Images, ImageShape, ImageSource
 from linear_transformers.data.sequences import SequenceShape, SequenceSource, Splits
 from linear_transformers.data.speech import (
@@ -24,6 +25,7 @@ __all__ = [
     "DataSource",
     "Digits",
     "EspeakSpeech",
+    "FolderImages",
     "ImageShape",
     "ImageSource",
     "Images",

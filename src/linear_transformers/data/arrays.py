@@ -33,7 +33,8 @@ class ArrayImages(ImageSource):
 
     Args:
         path: The `.npz` file, or the folder.
-        val_size: The number of training images held out for validation if there is no `x_val`.
+        val_size: The number of training images held out for validation if there is no `x_val`; None
+            is a tenth, at most 1,000.
         size: The number of rows, a divisor of the original's: a pixel is the mean of a square
             block. None keeps the images as they are.
         num_levels: The number of levels; values run from 0 to `num_levels` - 1.
@@ -50,7 +51,7 @@ class ArrayImages(ImageSource):
         self,
         path: str,
         *,
-        val_size: Count,
+        val_size: Count | None = None,
         size: Size | None = None,
         num_levels: Annotated[int, Ge(2), Le(256)] = 256,
         batch_size: Count,

@@ -6,12 +6,13 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from linear_transformers.data.images import Images, ImageShape
 
 # Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
 FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "TGA")
+TURNED = 4  # orientations above it exchange rows and columns
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -48,6 +49,23 @@ def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) 
         picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
     scaled = np.asarray(picture, dtype=np.float64) * (shape.num_levels - 1) / 255
     return np.round(scaled).astype(np.uint8).reshape(1, shape.height, shape.width, shape.channels)
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Return a picture's width and height as it is seen, from its header.
+
+    Raises:
+        ValueError: It is no picture.
+    """
+    try:
+        with Image.open(path, formats=("PNG", "JPEG")) as picture:
+            width, height = picture.size
+            # Of a PNG without, Pillow would decode it all to look behind its pixels.
+            exif = picture.getexif() if picture.format == "JPEG" or "exif" in picture.info else {}
+            turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise ValueError(f"{path} is not a picture that can be read. Remove it.") from error
+    return (height, width) if turned else (width, height)
 
 
 def _load(path: Path) -> Image.Image:

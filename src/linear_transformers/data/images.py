@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import UInt8
@@ -13,6 +13,7 @@ from linear_transformers.data.rows import Rows, SomeRows, some
 from linear_transformers.data.sequences import SequenceShape, SequenceSource
 
 Images = UInt8[np.ndarray, "_ height width channels"]
+Held = TypeVar("Held", bound=np.ndarray | Rows)
 
 
 @dataclass(frozen=True)
@@ -102,16 +103,24 @@ def shrunk(
 
 
 def split_off(
-    images: Images | Rows, count: int, *, seed: int
-) -> tuple[Images | Rows, Images | Rows]:
+    images: Held, count: int | None, *, seed: int, key: str = "val_size"
+) -> tuple[Held, Held]:
     """Return the remaining images, and `count` that a seeded permutation holds out.
+
+    Args:
+        images: The images, or where they are.
+        count: The number of images to hold out; None is a tenth, at most 1,000.
+        seed: The seed of the permutation.
+        key: The option of the data that says how many.
 
     Raises:
         ValueError: One of the two parts would be empty.
     """
+    if count is None:
+        count = min(1000, max(1, len(images) // 10))
     if not 0 < count < len(images):
         raise ValueError(
-            f"data.val_size={count} was asked for; there are {len(images)} training images. "
+            f"data.{key}={count} was asked for; there are {len(images)} training images. "
             f"Choose between 1 and {len(images) - 1}."
         )
     order = np.random.default_rng(seed).permutation(len(images))

@@ -3,6 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class SomeRows(Rows):
         return items if self.change is None else self.change(items)
 
 
-def some(items: np.ndarray | Rows, indices: np.ndarray) -> np.ndarray | Rows:
+def some(items: Any, indices: np.ndarray) -> Any:
     """Return the items of some numbers: of stored ones, without reading them."""
     return SomeRows(items, indices) if isinstance(items, Rows) else items[indices]
 

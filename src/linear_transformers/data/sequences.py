@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass, fields
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -65,6 +65,7 @@ class SequenceSource(DataSource):
     """
 
     noun: ClassVar[str] = "sequences"
+    workers: int = 0  # processes that read; memory needs none
 
     @ranged
     def __init__(self, batch_size: Count, *, seed: Seed = 0, num_train: Count | None = None):
@@ -119,24 +120,39 @@ class SequenceSource(DataSource):
         return self._over(items, EvaluationBatches(len(items), self.batch_size, **place))
 
     def _over(self, items: Items, batches: EpochBatches | EvaluationBatches) -> DataLoader:
-        # batch_size=None: the sampler's items are whole lists of indices. No worker processes:
-        # indexing memory needs none, and they would start on an epoch before it is set.
-        return DataLoader(
+        # batch_size=None: the sampler's items are whole lists of indices.
+        return _Loader(
             _Sequences(items),
             batch_size=None,
             sampler=batches,
             pin_memory=torch.cuda.is_available(),
+            num_workers=self.workers,
+            persistent_workers=self.workers > 0,
         )
 
 
-class _Sequences(Dataset[Tensor]):
+class _Loader(DataLoader):
+    """A loader whose workers begin with the first batch that is asked for: the trainer makes its
+    iterator before it sets the epoch. What they complain of stays one line."""
+
+    def __iter__(self) -> Any:
+        for batch in super().__iter__():
+            if isinstance(batch, ValueError):
+                raise batch
+            yield batch
+
+
+class _Sequences(Dataset[Any]):
     """Batches of items as sequences, by the lists of their numbers."""
 
     def __init__(self, items: Items):
         self.items = items
 
-    def __getitem__(self, index: list[int]) -> Integer[Tensor, "b t"]:
-        return to_sequences(self.items[index])
+    def __getitem__(self, index: list[int]) -> Integer[Tensor, "b t"] | ValueError:
+        try:
+            return to_sequences(self.items[index])
+        except ValueError as error:  # which a worker would raise with its traceback
+            return error
 
 
 def to_sequences(items: Array) -> Integer[Tensor, "_ t"]:

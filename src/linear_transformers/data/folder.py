@@ -1,0 +1,128 @@
+"""A user's own images: pictures in folders, decoded when a batch needs them."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Le
+
+from linear_transformers.config.ranges import Count, CountOrNone, Seed, Size, ranged
+from linear_transformers.data.image_file import read_image, size_of
+from linear_transformers.data.images import ImageShape, ImageSource, split_off
+from linear_transformers.data.rows import Rows
+from linear_transformers.data.sequences import Splits
+from linear_transformers.provenance import cores
+
+SUFFIXES = (".png", ".jpg", ".jpeg")
+
+
+class FolderImages(ImageSource):
+    """PNG and JPEG files in `train/`, `test/` and optionally `val/`, at any depth.
+
+    Without these folders, parts of all pictures below `path` are held out.
+
+    Args:
+        path: The folder.
+        size: The rows and columns of the images: pictures are cropped about their centre to a
+            square, and resampled. None takes them as they are, all of one size.
+        channels: 1 for grey images, 3 for colour.
+        val_size: The number of training pictures held out for validation if there is no `val/`;
+            None is a tenth, at most 1,000.
+        test_size: The same for the test, if there is no `train/`.
+        num_levels: The number of levels of a sub-pixel.
+        workers: The number of processes that decode; 0 is none but the training's. None is one
+            fewer than there are cores, at most 8.
+        batch_size: See `SequenceSource`.
+        seed: See `SequenceSource`.
+        num_train: See `SequenceSource`.
+
+    Raises:
+        ValueError: There are no pictures, or they are of several sizes and `size` is None.
+    """
+
+    @ranged
+    def __init__(
+        self,
+        path: str,
+        *,
+        size: Size | None = None,
+        channels: Literal[1, 3] = 3,
+        val_size: Count | None = None,
+        test_size: Count | None = None,
+        num_levels: Annotated[int, Ge(2), Le(256)] = 256,
+        workers: CountOrNone | None = None,
+        batch_size: Count,
+        seed: Seed = 0,
+        num_train: Count | None = None,
+    ):
+        super().__init__(batch_size, seed=seed, num_train=num_train)
+        self.path = Path(path)
+        self.size = size
+        self.channels = channels
+        self.val_size = val_size
+        self.test_size = test_size
+        self.num_levels = num_levels
+        self.workers = min(8, cores() - 1) if workers is None else workers
+
+    @property
+    def shape(self) -> ImageShape:
+        _, height, width, channels = self.splits.train.shape
+        return ImageShape(height, width, channels, self.num_levels)
+
+    def load(self) -> Splits:
+        if (self.path / "train").is_dir():
+            train, test = self._pictures("train"), self._pictures("test")
+            val = self._pictures("val") if (self.path / "val").is_dir() else None
+        else:
+            train, val = self._pictures("."), None
+            train, test = split_off(train, self.test_size, seed=0, key="test_size")
+        if val is None:
+            train, val = split_off(train, self.val_size, seed=0)
+        shape = self._shape_of((train, val, test))
+        return Splits(*(Pictures(paths, shape) for paths in (train, val, test)))
+
+    def _pictures(self, folder: str) -> np.ndarray:
+        """Return the paths of all pictures of a folder, in an order that does not change."""
+        place = self.path / folder
+        found = sorted(str(p) for p in place.rglob("*") if p.suffix.lower() in SUFFIXES)
+        if not found:
+            raise ValueError(
+                f"data.path={self.path}: {place} has no pictures ({', '.join(SUFFIXES)}). Give a "
+                "folder with train/ and test/, or one of pictures to split."
+            )
+        return np.array(found, dtype=object)
+
+    def _shape_of(self, splits: Sequence[np.ndarray]) -> ImageShape:
+        if self.size is not None:
+            return ImageShape(self.size, self.size, self.channels, self.num_levels)
+        first, expected = splits[0][0], size_of(Path(splits[0][0]))
+        for path in np.concatenate(splits):
+            if (found := size_of(Path(path))) != expected:
+                raise ValueError(
+                    f"{path} is {found[0]} x {found[1]} (width x height), {first} is "
+                    f"{expected[0]} x {expected[1]}. Give pictures of one size, or data.size=N: "
+                    "they are cropped and resized to N x N."
+                )
+        width, height = expected
+        return ImageShape(height, width, self.channels, self.num_levels)
+
+
+class Pictures(Rows):
+    """Pictures, decoded as they are read.
+
+    Args:
+        paths: Their files.
+        shape: The shape of the images.
+    """
+
+    def __init__(self, paths: np.ndarray, shape: ImageShape):
+        self.paths = paths
+        self.image = shape
+        self.shape = (len(paths), shape.height, shape.width, shape.channels)
+        self.dtype = np.dtype(np.uint8)
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        paths = (Path(path) for path in self.paths[indices])
+        images = [read_image(path, self.image, resize=True, background=0) for path in paths]
+        return np.concatenate(images) if images else np.empty((0, *self.shape[1:]), self.dtype)

@@ -1,0 +1,120 @@
+"""Pictures in folders: which are read, how, and in what order."""
+
+import itertools
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from linear_transformers.data import FolderImages, ImageShape
+from tests.programs import TINY, complaint, figures, run
+
+OPTIONS = {"batch_size": 4, "workers": 0}
+
+
+def pictures(folder, count: int, size=(8, 6), mode="RGB", suffixes=(".png",), seed=0) -> None:
+    random = np.random.default_rng(seed)
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, suffix in zip(range(count), itertools.cycle(suffixes), strict=False):
+        shape = (size[1], size[0], *((3,) if mode == "RGB" else ()))
+        pixels = random.integers(256, size=shape, dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{i:03d}{suffix}", quality=95)
+
+
+def batches(source: FolderImages, split: str, epoch: int = 0, **place) -> list:
+    loader = source.loader(split, **place)
+    if split == "train":
+        loader.sampler.set_epoch(epoch)
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.fixture
+def split(tmp_path):
+    """Two kinds of training pictures, at two depths, and test pictures."""
+    pictures(tmp_path / "train/cats", 13, suffixes=(".png", ".JPG", ".jpeg"))
+    pictures(tmp_path / "train", 8, seed=1)
+    pictures(tmp_path / "test", 5, seed=2)
+    (tmp_path / "train/notes.txt").write_text("no picture")
+    return tmp_path
+
+
+def test_pictures_of_any_depth_are_read_and_some_are_held_out(split):
+    source = FolderImages(str(split), **OPTIONS)
+    assert source.shape == ImageShape(6, 8, 3, 256)
+    assert [len(items) for items in source.splits] == [19, 2, 5]
+    first = np.asarray(Image.open(split / "test/000.png"))
+    np.testing.assert_array_equal(source.splits.test[:1][0], first)
+
+
+def test_one_folder_is_split_without_overlap(tmp_path):
+    pictures(tmp_path, 40)
+    source = FolderImages(str(tmp_path), val_size=6, **OPTIONS)
+    parts = [{image.tobytes() for image in items[:]} for items in source.splits]
+    assert [len(part) for part in parts] == [30, 6, 4]
+    assert len(set.union(*parts)) == 40
+
+
+def test_a_few_pictures_are_enough(tmp_path):
+    pictures(tmp_path, 9)
+    FolderImages(str(tmp_path), **OPTIONS).check(1)
+
+
+def test_pictures_are_cropped_resized_and_made_grey(tmp_path):
+    pictures(tmp_path / "train", 6, size=(20, 10))
+    pictures(tmp_path / "test", 3, size=(7, 30), mode="L")
+    source = FolderImages(str(tmp_path), size=5, channels=1, **OPTIONS)
+    assert source.shape == ImageShape(5, 5, 1, 256)
+    assert batches(source, "test")[0][0].__len__() == 25
+
+
+def test_other_sizes_are_refused(split, raises_one_line):
+    pictures(split / "val", 2, size=(8, 7))
+    with raises_one_line("val/000.png is 8 x 7", "8 x 6", "data.size=N"):
+        FolderImages(str(split), **OPTIONS).check(1)
+
+
+def test_a_folder_without_pictures_is_named(tmp_path, raises_one_line):
+    with raises_one_line("has no pictures", "data.path="):
+        FolderImages(str(tmp_path), **OPTIONS).check(1)
+
+
+@pytest.mark.parametrize("key", ["val_size", "test_size"])
+def test_the_key_of_a_part_that_is_too_large_is_named(tmp_path, raises_one_line, key):
+    pictures(tmp_path, 9)
+    with raises_one_line(f"data.{key}=9"):
+        FolderImages(str(tmp_path), **{key: 9}, **OPTIONS).check(1)
+
+
+def test_workers_change_nothing(split):
+    """Not the order of any epoch, nor where a run goes on, nor the share of a device."""
+    alone, helped = (FolderImages(str(split), batch_size=4, workers=n) for n in (0, 1))
+    for epoch in range(2):
+        assert batches(alone, "train", epoch) == batches(helped, "train", epoch)
+    for rank in range(2):
+        place = {"rank": rank, "world_size": 2}
+        assert batches(alone, "test", **place) == batches(helped, "test", **place)
+    loader = helped.loader("train")
+    iterator = iter(loader)  # which the trainer makes before it sets either
+    loader.sampler.set_epoch(1)
+    loader.sampler.skip = 2
+    assert [batch.tolist() for batch in iterator] == batches(alone, "train", 1)[2:]
+
+
+def test_a_run_trains_on_pictures_with_workers(split):
+    words = (*TINY, "data=folder", f"data.path={split}", "data.batch_size=4", "data.workers=1")
+    words += ("trainer=cpu", "trainer.max_epochs=2", f"paths.runs={split}/runs", "data.size=4")
+    run("train", *words, "run_id=helped")
+    run("train", *words, "run_id=alone", "data.workers=0")
+    name = "val/bits_per_dim"
+    assert figures(split / "runs/helped", name) == figures(split / "runs/alone", name)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_picture_is_one_line(split, workers):
+    path = split / "train/cats/000.png"
+    path.write_bytes(path.read_bytes()[:-40])
+    message = complaint(
+        "train", *TINY, "data=folder", f"data.path={split}", "data.batch_size=4", "trainer=cpu",
+        f"data.workers={workers}", f"paths.runs={split}/runs",
+    )  # fmt: skip
+    assert "train/cats/000.png is damaged" in message
