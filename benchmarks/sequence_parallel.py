@@ -53,7 +53,9 @@ def main() -> None:
         found: list[Any] = [None] * distributed.get_world_size()
         distributed.all_gather_object(found, measure(*json.loads(options.point), options))
         if distributed.get_rank() == 0:
-            print(json.dumps(found))
+            print(json.dumps(found), flush=True)
+        distributed.barrier()  # a process that ends first would fail the others
+        distributed.destroy_process_group()
         return
     title = f"Sequences cut over processes: one block of {HEADS} heads, {WIDTH} wide"
     measurement = Measurement("sequence-parallel-cpu", title, device="cpu", seeds=[SEED])
