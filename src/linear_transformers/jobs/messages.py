@@ -19,6 +19,7 @@ from linear_transformers.provenance import call_again, call_of
 from linear_transformers.runs.folder import AUTO, Run, shown
 from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Output, Task
+from linear_transformers.training.devices import SequenceParallel
 
 
 def announce(
@@ -34,12 +35,14 @@ def announce(
         notes: More lines.
     """
     device = trainer.strategy.root_device
+    pieces = isinstance(trainer.strategy, SequenceParallel)
+    divided = ", a piece of each sequence on each" if pieces else ""
     parameters = sum(p.numel() for p in task.model.parameters())
     lines = [
         f"data     {data.shape.description}",
         f"model    {task.description}, {parameters / 1e6:.2f} M parameters, "
         f"kernel: {task.kernel_on(device)}",
-        f"device   {trainer.world_size} x {device.type}, "
+        f"device   {trainer.world_size} x {device.type}{divided}, "
         f"{torch.get_num_threads()} threads, precision {trainer.precision}",
         f"run      {shown(run.path)}",
         *notes,
