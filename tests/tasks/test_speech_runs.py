@@ -31,7 +31,6 @@ from tests.programs import (
     metrics,
     read_back,
     run,
-    run_apart,
     wandb_runs,
 )
 
@@ -41,7 +40,6 @@ TINY = (
     "trainer=cpu", "logger=none", "trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1",
     "trainer.log_every_n_steps=1",
 )  # fmt: skip
-EXACT = "trainer.precision=32-true"  # where the processor is faster in bfloat16, too
 SMALL = ("model.num_layers=2", "model.num_heads=2", "model.model_dim=16")
 
 
@@ -165,19 +163,6 @@ def test_a_continued_run_goes_on_with_the_same_data(root):
     weights = [recogniser_of(root, name).model.state_dict() for name in ("whole", "half")]
     for name, value in weights[0].items():
         assert torch.equal(value, weights[1][name]), name
-
-
-def test_two_processes_hear_every_recording_once(root):
-    """Their errors are those of one process over the same recordings."""
-    places = (f"paths.data={root}/data", f"paths.runs={root}/runs")
-    run_apart(
-        "train", *TINY, *places, "run_id=two", "model=linear", *SMALL, "trainer=ddp",
-        "trainer.accelerator=cpu", "trainer.devices=2", EXACT,
-    )  # fmt: skip
-    train(root, "one", "model=linear", *SMALL, EXACT, "train=false", f"resume={root}/runs/two")
-    for figure in ("phone_error_rate", "substitutions", "deletions", "insertions", "loss"):
-        two, one = (figures(root / "runs" / name, f"test/{figure}")[-1] for name in ("two", "one"))
-        assert two == pytest.approx(one, rel=1e-5), figure
 
 
 def test_recordings_are_written_down_in_every_form(root, recordings, tmp_path):
