@@ -110,13 +110,14 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        x = x.contiguous()
         gathered = [torch.empty_like(x) for _ in range(distributed.get_world_size())]
-        distributed.all_gather(gathered, x.contiguous())
+        distributed.all_gather(gathered, x)
         return torch.stack(gathered)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         (gradient,) = gradients
-        summed = gradient.contiguous()
+        summed = gradient.clone(memory_format=torch.contiguous_format)  # others may read it
         distributed.all_reduce(summed)
         return summed[distributed.get_rank()]
