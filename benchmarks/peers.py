@@ -149,7 +149,7 @@ class FastTransformersStack(nn.Module):
             feed_forward_dimensions=4 * stack.model_dim, activation="relu", dropout=dropout,
         ).get()  # fmt: skip
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, piece: None = None) -> Tensor:
         from fast_transformers.masking import TriangularCausalMask
 
         mask = TriangularCausalMask(x.shape[1], device=x.device)

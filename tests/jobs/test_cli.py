@@ -33,7 +33,10 @@ def complaint(monkeypatch, tmp_path):
     ("argument", "words"),
     [
         ("model=linaer", ("model=linaer", "Did you mean linear?")),
-        ("data=wikitext", ("data=wikitext", "digits, espeak, librispeech, manifest, mnist")),
+        (
+            "data=wikitext",
+            ("data=wikitext", "digits, espeak, folder, librispeech, manifest, mnist"),
+        ),
         ("modl=linear", ("modl", "Did you mean model?")),
         ("sed=1", ("sed", "Did you mean seed?")),
         ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),

@@ -6,7 +6,7 @@ import torch
 from linear_transformers.ops.dropout import dropout, mask, philox
 
 CPU = torch.device("cpu")
-DRAW = torch.tensor([5, 9, 0])
+DRAW = torch.tensor([5, 9, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_every_part_of_the_place_counts(changed):
     draw, shape, place = DRAW, (33, 65, 65), 2
     kept = mask(draw, shape, rate=0.5, place=place, device=CPU)
     if changed in ("seed", "step"):
-        draw = draw + torch.tensor({"seed": [1, 0, 0], "step": [0, 1, 0]}[changed])
+        draw = draw + torch.tensor({"seed": [1, 0, 0, 0], "step": [0, 1, 0, 0]}[changed])
     if changed == "place":
         place = 3
     other = mask(draw, shape, rate=0.5, place=place, device=CPU)
@@ -58,7 +58,7 @@ def test_every_part_of_the_place_counts(changed):
 def test_a_batch_in_parts_has_the_masks_of_the_whole():
     whole = mask(DRAW, (7, 9, 20), rate=0.4, place=1, device=CPU)
     parts = [
-        mask(DRAW + torch.tensor([0, 0, first]), (n, 9, 20), rate=0.4, place=1, device=CPU)
+        mask(DRAW + torch.tensor([0, 0, first, 0]), (n, 9, 20), rate=0.4, place=1, device=CPU)
         for first, n in ((0, 3), (3, 4))
     ]
     assert torch.equal(torch.cat(parts), whole)
@@ -67,3 +67,9 @@ def test_a_batch_in_parts_has_the_masks_of_the_whole():
 def test_shorter_sequences_have_the_masks_of_longer_ones():
     long = mask(DRAW, (2, 33, 20), rate=0.4, place=1, device=CPU)
     assert torch.equal(mask(DRAW, (2, 9, 20), rate=0.4, place=1, device=CPU), long[:, :9])
+
+
+def test_a_piece_of_sequences_has_the_masks_of_its_positions():
+    long = mask(DRAW, (2, 33, 20), rate=0.4, place=1, device=CPU)
+    start = DRAW + torch.tensor([0, 0, 0, 9])
+    assert torch.equal(mask(start, (2, 24, 20), rate=0.4, place=1, device=CPU), long[:, 9:])
