@@ -73,6 +73,22 @@ def test_other_sizes_are_refused(split, raises_one_line):
         FolderImages(str(split), **OPTIONS).check(1)
 
 
+@pytest.mark.parametrize("damage", ["far too large", "an orientation that is no number"])
+def test_a_header_that_cannot_be_is_one_line(tmp_path, raises_one_line, damage):
+    pictures(tmp_path, 9, suffixes=(".jpg",))
+    path = tmp_path / "004.jpg"
+    if damage == "far too large":
+        pixels = path.read_bytes()
+        size = pixels.index(b"\xff\xc0") + 5  # of the frame: its height and width
+        path.write_bytes(pixels[:size] + b"\xff\xf0\xff\xf0" + pixels[size + 4 :])
+    else:
+        entry = b"\x00\x01\x01\x12\x00\x02\x00\x00\x00\x04six\x00"  # a text
+        exif = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08" + entry + b"\x00\x00\x00\x00"
+        Image.open(path).save(path, exif=exif)
+    with raises_one_line("004.jpg"):
+        FolderImages(str(tmp_path), **OPTIONS).check(1)
+
+
 def test_a_folder_without_pictures_is_named(tmp_path, raises_one_line):
     with raises_one_line("has no pictures", "data.path="):
         FolderImages(str(tmp_path), **OPTIONS).check(1)

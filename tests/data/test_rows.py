@@ -24,8 +24,8 @@ def both(folder: Path, **arrays: np.ndarray) -> tuple[str, str]:
     (folder / "stored").mkdir()
     np.savez(folder / "all.npz", **arrays)
     for name, array in arrays.items():
-        for i, part in enumerate(np.array_split(array, 3 if name == "x_train" else 1)):
-            shard = f"-{i:03d}" if name == "x_train" else ""
+        for i, part in enumerate(np.array_split(array, 12 if name == "x_train" else 1)):
+            shard = f"-{i}" if name == "x_train" else ""
             np.save(folder / "stored" / f"{name}{shard}.npy", part)
     return str(folder / "all.npz"), str(folder / "stored")
 

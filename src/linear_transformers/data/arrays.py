@@ -1,5 +1,6 @@
 """A user's own images, from one `.npz` file or a folder of `.npy` files."""
 
+import re
 import zlib
 from pathlib import Path
 from typing import Annotated
@@ -28,8 +29,8 @@ class ArrayImages(ImageSource):
     Optional boolean masks `keep_train`, `keep_test` (one entry per image) leave images out of
     training and of the reported figures.
 
-    The arrays of a folder stay in their files, `x_train.npy` or, in order, shards of any names
-    that begin with `x_train-`; a batch is read when it is needed.
+    The arrays of a folder stay in their files, `x_train.npy` or shards, `x_train-0.npy` and so on,
+    in the order of their numbers; a batch is read when it is needed.
 
     Args:
         path: The `.npz` file, or the folder.
@@ -119,7 +120,7 @@ class ArrayImages(ImageSource):
     def _stored(self) -> dict[str, np.ndarray | Rows]:
         """Return the arrays of a folder, of which those of images stay in their files."""
         shards: dict[str, list[np.ndarray]] = {}
-        for path in sorted(self.path.glob("*.npy")):
+        for path in sorted(self.path.glob("*.npy"), key=_in_order):
             name = path.stem.partition("-")[0]
             try:
                 # Copied on writing, which nobody does: torch warns of tensors that are read-only.
@@ -189,3 +190,8 @@ class ArrayImages(ImageSource):
         if not keep.any():
             raise ValueError(f"{self.path}: {mask} keeps none of {len(images)} images.")
         return some(images, np.flatnonzero(keep))
+
+
+def _in_order(path: Path) -> list[str | int]:
+    """Return a key by which shard 10 comes after shard 9."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.stem)]

@@ -13,6 +13,11 @@ from linear_transformers.data.images import Images, ImageShape
 # Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
 FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "TGA")
 TURNED = 4  # orientations above it exchange rows and columns
+# Each decoder has its own errors for what is not as it should be.
+DAMAGE = (
+    OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError, struct.error, zlib.error,
+    UserWarning, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
+)  # fmt: skip
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -63,7 +68,7 @@ def size_of(path: Path) -> tuple[int, int]:
             # Of a PNG without, Pillow would decode it all to look behind its pixels.
             exif = picture.getexif() if picture.format == "JPEG" or "exif" in picture.info else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except (*DAMAGE, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a picture that can be read. Remove it.") from error
     return (height, width) if turned else (width, height)
 
@@ -86,11 +91,7 @@ def _load(path: Path) -> Image.Image:
         raise ValueError(f"{path} is not a picture that can be read. Give a PNG.") from error
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is far too large a picture ({error}).") from error
-    except (
-        OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError, struct.error,
-        zlib.error, UserWarning, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
-    ) as error:  # fmt: skip
-        # Each decoder has its own errors for what is not as it should be.
+    except DAMAGE as error:
         raise ValueError(
             f"{path} is damaged: {str(error).rstrip('.')}. Give a whole picture."
         ) from error
