@@ -28,7 +28,6 @@ SIZED = {
     "images": ("data=digits", "data.num_train=60", "trainer.max_epochs=2"),
     "copying": (
         "data=copy", "data.max_length=7", "data.num_sequences=50", "data.num_held_out=5",
-
     ),
 }  # fmt: skip
 BUDGETED = {

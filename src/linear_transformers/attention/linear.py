@@ -14,7 +14,7 @@ from linear_transformers.feature_maps import FeatureMapFactory
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.groups import for_group, one_of_group
 from linear_transformers.ops.pieces import Piece
-from linear_transformers.ops.precision import accumulation_dtype, mapped, widened
+from linear_transformers.ops.precision import mapped, widened
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from linear_transformers.ops.rotary import Rotation, rotated_linear, rotated_linear_step
 
@@ -152,9 +152,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             rotation: See `prefill`.
         """
         (k,) = self._features(k)
-        k_sum = k.sum(1, dtype=accumulation_dtype(k.dtype)).unsqueeze(-1)
-        kv_sum = summarize(k if rotation is None else rotation(k), v).kv_sum
-        both = piece.state_before(torch.cat([kv_sum, k_sum.to(kv_sum)], dim=-1))
+        sums = self._sums(k, v, rotation=rotation)
+        both = piece.state_before(torch.cat([sums.kv_sum, sums.k_sum.unsqueeze(-1)], dim=-1))
         return LinearState(both[..., :-1], both[..., -1])
 
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> LinearState:
@@ -186,10 +185,22 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.check_heads(SEQUENCE, q, keys=(k, v))
         self.check_memory(k, v, lengths)
         q_features, k_features = self._features(q, k)
-        rotated, plain = (summarize(k, v, lengths) for k in (rotation(k_features), k_features))
-        memory = self._for_group(LinearState(rotated.kv_sum, plain.k_sum))
+        memory = self._for_group(self._sums(k_features, v, lengths, rotation))
         numerator = rotation(q_features)
         return read(q_features, memory, eps=self.eps, rotated=numerator).to(v.dtype)
+
+    def _sums(
+        self,
+        k: Tensor,
+        v: Tensor,
+        lengths: Tensor | None = None,
+        rotation: Rotation | None = None,
+    ) -> LinearState:
+        """Return the sums over the features of keys; in the numerator they are rotated."""
+        sums = summarize(k, v, lengths)
+        if rotation is None:
+            return sums
+        return sums._replace(kv_sum=summarize(rotation(k), v, lengths).kv_sum)
 
     def _for_group(self, state: LinearState) -> LinearState:
         return LinearState(*(for_group(sums, self.group, dim=1) for sums in state))

@@ -27,7 +27,7 @@ class MixerState(NamedTuple):
     """What a layer of heads remembers.
 
     Attributes:
-        past: What its heads remember.
+        past: What its heads remember; in `forward` of a piece, the piece, which tells that.
         inputs: The last inputs of its short convolution; None if there is none.
         position: The number of positions read so far, on the device if it is captured; None if
             nothing depends on it.
@@ -192,18 +192,14 @@ class MultiHead(Mixer[MixerState]):
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
         if piece is None:
             return super().forward(x)
-        mixed, gate = self._projected(x)
-        if self.convolution is not None:
-            inputs = piece.last_before(mixed, self.convolution.width - 1)
-            mixed, _ = self.convolution(mixed, inputs)
-        rotation = self._rotation(x, piece.start, x.shape[1])
-        outputs, _ = self.mix(*self._heads(mixed), x, piece, rotation)
-        return self._output(outputs, gate)
+        return self.prefill(x, MixerState(piece, position=piece.start))[0]
 
     def prefill(self, x: Hidden, state: MixerState | None = None) -> tuple[Hidden, MixerState]:
         past, inputs, position = MixerState(None) if state is None else state
         mixed, gate = self._projected(x)
         if self.convolution is not None:
+            if isinstance(past, Piece):
+                inputs = past.last_before(mixed, self.convolution.width - 1)
             mixed, inputs = self.convolution(mixed, inputs)
         rotation = self._rotation(x, position or 0, x.shape[1])
         outputs, past = self.mix(*self._heads(mixed), x, past, rotation)

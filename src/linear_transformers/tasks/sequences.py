@@ -71,8 +71,8 @@ class SequenceTask(Task):
                 "trainer=sequence_parallel needs. Use model=linear or another recurrence, or "
                 "trainer=ddp, which divides batches."
             )
+        place.piece(self.shape.length)  # long enough for all devices
         self.place = place
-        place.piece(self.shape.length)
 
     def here(self, whole: Shaped[Tensor, "b t"]) -> Shaped[Tensor, "b piece"]:
         """Return what this device has of whole sequences: all, unless they are cut."""
