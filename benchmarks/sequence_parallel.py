@@ -28,7 +28,6 @@ from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import GatedDeltaNet, MixerFactory, MultiHeadAttention
 from linear_transformers.models.block import Block
-from linear_transformers.ops import pieces
 from linear_transformers.ops.pieces import Place
 from linear_transformers.training.memory import keep_freed_memory
 
@@ -154,7 +153,7 @@ def counted() -> list[int]:
             sent.append(tensors[-1].nbytes)
             function(*tensors)
 
-        setattr(pieces.distributed, name, counting)
+        setattr(distributed, name, counting)
     return sent
 
 

@@ -6,11 +6,11 @@ python -m tests.mixers.pieces RANK FOLDER
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 
+from benchmarks.sequence_parallel import counted
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
@@ -73,23 +73,10 @@ def results(module: nn.Module, length: int, piece: Piece | None = None) -> dict[
     return {"outputs": outputs.detach(), "x": x.grad, **gradients}
 
 
-def counting(names: tuple[str, ...], sent: list[int]) -> None:
-    """Count the bytes that this device gives to others."""
-    for name in names:
-        function = getattr(distributed, name)
-
-        def counted(*tensors: Any, function=function) -> None:
-            sent[0] += tensors[-1].nbytes
-            function(*tensors)
-
-        setattr(distributed, name, counted)
-
-
 def main() -> None:
     rank, folder = int(sys.argv[1]), Path(sys.argv[2])
     torch.set_num_threads(1)
-    sent = [0]
-    counting(("all_gather", "all_reduce"), sent)
+    sent = counted()
     for devices in DEVICES:
         if rank >= devices:
             continue
@@ -97,10 +84,10 @@ def main() -> None:
         distributed.init_process_group("gloo", store=store, rank=rank, world_size=devices)
         found = {}
         for name, length, dtype in CASES:
-            sent[0] = 0
+            sent.clear()
             piece = Place(rank, devices).piece(length)
             made = results(build(name, dtype), length, piece)
-            found[name, length, dtype] = made, sent[0]
+            found[name, length, dtype] = made, sum(sent)
         torch.save(found, folder / f"{devices}-{rank}.pt")
         distributed.destroy_process_group()
 
