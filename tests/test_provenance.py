@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from linear_transformers import provenance
-from linear_transformers.provenance import checkout, command
+from linear_transformers.provenance import checkout, command, cores
 from tests.conftest import PROJECT
 
 
@@ -137,3 +137,14 @@ def test_a_gpu_is_described(monkeypatch):
         "name": "NVIDIA H200", "count": 2, "memory_gb": 150.0, "driver": "570.86.15",
         "cuda": torch.version.cuda,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("cpus", "tasks", "expected"), [(1, None, 1), (8, 4, 2), (1, 2, 1)])
+def test_a_task_of_slurm_has_its_share_of_the_cores(monkeypatch, cpus, tasks, expected):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(64), raising=False)
+    monkeypatch.delenv("SLURM_CPUS_ON_NODE", raising=False)
+    assert cores() == 64
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(cpus))
+    if tasks:
+        monkeypatch.setenv("SLURM_NTASKS_PER_NODE", str(tasks))
+    assert cores() == expected

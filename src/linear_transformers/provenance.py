@@ -206,9 +206,14 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """Return the number of cores that this process may use."""
+    """Return the number of cores that this process may use: under Slurm, which need not bind a job
+    to its cores, those of a task."""
     affinity = getattr(os, "sched_getaffinity", None)  # not every system has it
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    count = len(affinity(0)) if affinity else os.cpu_count() or 1
+    if "SLURM_CPUS_ON_NODE" not in os.environ:
+        return count
+    given = int(os.environ["SLURM_CPUS_ON_NODE"])
+    return max(1, min(count, given // int(os.environ.get("SLURM_NTASKS_PER_NODE", "1"))))
 
 
 def _cpuinfo() -> dict[str, str]:

@@ -27,7 +27,7 @@ WAITING = (
     "allow=[tests]", "+callbacks.at._target_=tests.faults.places.WaitAt",
     f"+callbacks.at.step={STEP}",
 )  # fmt: skip
-SLURM = {"PYTHON": sys.executable, "OMP_NUM_THREADS": "1"}
+SLURM = {"PYTHON": sys.executable}
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +41,11 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(autouse=True)
+def _threads_are_for_jobs_to_choose(monkeypatch) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+@pytest.fixture(autouse=True)
 def _no_job_is_left(cluster) -> Iterator[None]:
     yield
     cluster.end_jobs()
@@ -51,7 +56,7 @@ def whole(cluster, tmp_path_factory) -> Path:
     """A run that nothing stopped: two processes of one machine, one with Slurm's commands."""
     runs = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**cluster.environment, **SLURM}.items():
+        for name, value in {**cluster.environment, "OMP_NUM_THREADS": "1"}.items():
             if name not in ("MASTER_ADDR", "MASTER_PORT"):  # another cluster's, to Lightning
                 patch.setenv(name, value)
         said = run_apart("train", *WORDS, *RANKS, f"paths.runs={runs}", "run_id=whole")
@@ -124,6 +129,7 @@ def test_a_job_that_is_warned_of_its_end_goes_on_in_the_queue_to_the_same_bits(
     assert job.until_state("COMPLETED")["Restarts"] == "1"
     assert "stopped  by SIGUSR1" in job.said
     assert f"last.ckpt, step {STEP}" in job.said
+    assert "2 x cpu, 1 threads" in job.said  # of the one core that Slurm gives a task
     assert "Initializing distributed" not in job.said  # nor other lines of Lightning's
     assert "sync_dist" not in job.said
     check_same_bits(job.run, whole)

@@ -184,6 +184,7 @@ class Program:
         sys.argv = self.typed  # what a record, and a process that is started, have to say
         register_project(self.project)  # a launcher's process has not done so
         about = HydraConfig.get()
+        self._share_cores(about)
         if about.mode == RunMode.RUN:
             outcome, message = self._attempt(cfg)
             if outcome is None:
@@ -198,9 +199,6 @@ class Program:
         if outcome is not None:
             print(f"job {number} was done before", file=sys.stderr)
             return outcome.objective
-        # Other launchers divide the cores by themselves, or give each job a machine.
-        if "torch" not in sys.modules and about.launcher._target_.endswith("LocalLauncher"):
-            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // self.num_jobs)))
         try:
             try:
                 with catching():
@@ -214,6 +212,16 @@ class Program:
             return outcome.objective
         print(f"error: {message}", file=sys.stderr)
         raise JobFailedError  # an exit would end the sweep
+
+    def _share_cores(self, about: Any) -> None:
+        """Ask for no more threads than cores, which crawl; before torch is imported."""
+        beside = about.mode == RunMode.MULTIRUN and about.launcher._target_.endswith(
+            "LocalLauncher"
+        )
+        # Other launchers divide the cores by themselves, or give each job some of a machine.
+        if "torch" not in sys.modules and (beside or "SLURM_JOB_ID" in os.environ):
+            share = cores() // (self.num_jobs if beside else 1)
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
 
     def _attempt(self, cfg: DictConfig) -> tuple[Outcome | None, str]:
         """Return what the job came to, or the one line that says why it came to nothing."""
