@@ -215,9 +215,8 @@ class Program:
 
     def _share_cores(self, about: Any) -> None:
         """Ask for no more threads than cores, which crawl; before torch is imported."""
-        beside = about.mode == RunMode.MULTIRUN and about.launcher._target_.endswith(
-            "LocalLauncher"
-        )
+        local = about.launcher._target_.endswith("LocalLauncher")
+        beside = local and about.mode == RunMode.MULTIRUN
         # Other launchers divide the cores by themselves, or give each job some of a machine.
         if "torch" not in sys.modules and (beside or "SLURM_JOB_ID" in os.environ):
             share = cores() // (self.num_jobs if beside else 1)
