@@ -89,3 +89,18 @@ class PairBatch(NamedTuple):
     source_lengths: Lengths
     target: Tokens
     target_lengths: Lengths
+
+
+class TextBatch(NamedTuple):
+    """A batch of segments of texts, in tokens, padded to the longest.
+
+    Attributes:
+        values: The tokens.
+        lengths: The numbers of tokens that are no padding; 0 is a row of padding alone.
+        before: The token before each segment, whose past was in the same row of the batch before;
+            -1 where a text is read from here on.
+    """
+
+    values: Tokens
+    lengths: Lengths
+    before: TokensOne

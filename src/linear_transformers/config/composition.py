@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from omegaconf.resolvers import oc
 
-from linear_transformers.config.folder import Configurations
+from linear_transformers.config.folder import OF_FILES, Configurations
 from linear_transformers.config.messages import first_line, nearest, unknown_key
 from linear_transformers.provenance import call_with
 
@@ -61,7 +61,7 @@ def composed(conf: Configurations, *overrides: str) -> dict[str, Any]:
         config = resolved_data(
             compose(conf.program, overrides=with_defaults_open(overrides, conf.groups))
         )
-    return {key: value for key, value in config.items() if key != "inputs"}
+    return {key: value for key, value in config.items() if key not in OF_FILES}
 
 
 def resolved_data(cfg: DictConfig) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from textwrap import fill
 
 import yaml
 
-from linear_transformers.config.messages import unknown_key
+from linear_transformers.config.messages import in_quotes, unknown_key, without_interpolation
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
 WIDTH = 100
@@ -23,6 +23,7 @@ PACKAGE = Path(__file__).parents[1]
 # Groups of which several may be chosen at once.
 SEVERAL = ("callbacks", "logger", "debug", "experiment", "hydra")
 NO_GROUPS = ("base", "paths")  # folders that others include, and nobody chooses from
+OF_FILES = ("inputs", "verbatim")  # keys that say of options what they are, and are none
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Configurations:
         everywhere = [text for text in texts if text.startswith("# @package _global_")]
         own = [self.primary.read_text(), *everywhere]
         found = {key for text in own for key in re.findall(r"^(\w+):", text, re.MULTILINE)}
-        return (found | tops) - {"defaults", "inputs"}
+        return (found | tops) - {"defaults", *OF_FILES}
 
     def choices(self, group: str) -> list[str]:
         """Return the choices of a group. Only experiments are sorted into folders."""
@@ -133,6 +134,20 @@ class Configurations:
                     "Set model.KEY=VALUE or optimizer.lr=VALUE."
                 )
 
+    def quoted(self, words: Sequence[str], task: str) -> list[str]:
+        """Return words of a command line, of which those of verbatim options are in quotes.
+
+        Args:
+            words: The words.
+            task: The task whose options the program takes.
+        """
+        literal = yaml.safe_load(self.uses[task].read_text()).get("verbatim", ())
+        parts = ((word, *word.partition("=")) for word in words)
+        return [
+            f"{key}={in_quotes(without_interpolation(value))}" if key in literal else word
+            for word, key, _, value in parts
+        ]
+
     def _places_of(self, name: str) -> list[str]:
         """Return the dotted keys that end in a name, in the files of the groups."""
         found = set()
@@ -170,7 +185,7 @@ def _options(lines: Sequence[str]) -> Iterator[str]:
     for line in lines:
         if line.startswith("#"):
             yield line.removeprefix("#").strip()
-        elif line[:1].isalpha() and not line.startswith(("defaults:", "inputs:")):
+        elif line[:1].isalpha() and line.partition(":")[0] not in ("defaults", *OF_FILES):
             setting, _, sentence = line.partition(" #")
             key, _, default = setting.partition(":")
             shown = {"???": "...", "null": ""}.get(default.strip(), default.strip())

@@ -31,10 +31,20 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()
 def override(key: str, value: object) -> str:
     """Return KEY=VALUE as Hydra reads it, with quotes where the value needs them."""
     text = str(value)
-    if not re.fullmatch(r"[\w/.:@%+?|-]+", text, re.ASCII):
-        escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-        text = f"'{escaped}'"
-    return f"{key}={text}"
+    plain = re.fullmatch(r"[\w/.:@%+?|-]+", text, re.ASCII)
+    return f"{key}={text if plain else in_quotes(text)}"
+
+
+def in_quotes(text: str) -> str:
+    """Return a text in quotes, as Hydra reads it."""
+    # Backslashes mean themselves, but for those before a quote.
+    escaped = re.sub(r"(\\*)('|\Z)", lambda x: 2 * x[1] + ("\\'" if x[2] else ""), text)
+    return f"'{escaped}'"
+
+
+def without_interpolation(text: str) -> str:
+    """Return a text of which OmegaConf takes no part for an interpolation."""
+    return re.sub(r"(\\*)\$\{", lambda x: 2 * x[1] + "\\${", text)
 
 
 def brief(values: Mapping[str, object]) -> str:

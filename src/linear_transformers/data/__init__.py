@@ -1,4 +1,4 @@
-"""Data sets: sequences of values (images among them), speech, and pairs of texts."""
+"""Data sets: sequences of values (images among them), speech, texts, and pairs of them."""
 
 from linear_transformers.data.arrays import ArrayImages
 from linear_transformers.data.base import DataSource, Shape
@@ -15,7 +15,17 @@ from linear_transformers.data.speech import (
     SpeechSource,
     WallStreetJournal,
 )
-from linear_transformers.data.text import Multi30k, PairFiles, PairShape, PairSource, Transductions
+from linear_transformers.data.text import (
+    Multi30k,
+    PairFiles,
+    PairShape,
+    PairSource,
+    PythonSources,
+    TextFiles,
+    TextShape,
+    TextSource,
+    Transductions,
+)
 from linear_transformers.data.torchvision_images import TorchvisionImages
 
 __all__ = [
@@ -35,12 +45,16 @@ __all__ = [
     "PairFiles",
     "PairShape",
     "PairSource",
+    "PythonSources",
     "SequenceShape",
     "SequenceSource",
     "Shape",
     "SpeechShape",
     "SpeechSource",
     "Splits",
+    "TextFiles",
+    "TextShape",
+    "TextSource",
     "TorchvisionImages",
     "Transductions",
     "WallStreetJournal",

@@ -3,13 +3,15 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 import numpy as np
 from torch.utils.data import Sampler
 
 
-class TrainingBatches(Sampler[list[int]]):
-    """Batches whose order is a function of (seed, epoch) and nothing else.
+class TrainingBatches(Sampler[list[Any]]):
+    """Batches, as lists of what stands for their items, whose order is a function of (seed, epoch)
+    and nothing else.
 
     Attributes:
         largest: The number of items of the largest batch on one device.
@@ -27,10 +29,10 @@ class TrainingBatches(Sampler[list[int]]):
         self.epoch = epoch
 
     @abstractmethod
-    def batches(self) -> Iterator[list[int]]:
+    def batches(self) -> Iterator[list[Any]]:
         """Yield the batches of the epoch, from the first."""
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         seen, self.skip = self.skip, 0
         yield from islice(self.batches(), seen, None)
 

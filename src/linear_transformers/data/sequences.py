@@ -21,12 +21,18 @@ Items = Array | Rows
 
 @dataclass(frozen=True)
 class SequenceShape(Shape):
-    """The shape of sequences of integers."""
+    """The shape of sequences of integers.
+
+    Attributes:
+        bounded: Whether no sequence is longer than `length`.
+    """
+
+    bounded: ClassVar[bool] = True
 
     @property
     @abstractmethod
     def length(self) -> int:
-        """The number of values in the longest sequence."""
+        """The number of values in the longest sequence, at least of those in training."""
 
     @property
     def axes(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from errno import EDQUOT, EFBIG, ENOSPC
+from glob import glob
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -139,8 +140,10 @@ class Program:
         self.found: list[str] = []
         if not {*COMPLETION} & {*arguments}:
             conf.check_keys(overrides)
+            if conf.uses:
+                self.found = use_of(self.name, conf, overrides, self.project)
+                overrides = conf.quoted(overrides, *(word.partition("=")[2] for word in self.found))
             check_sweep(overrides)
-            self.found = use_of(self.name, conf, overrides, self.project) if conf.uses else []
         sweep = None
         if MULTIRUN & {*overrides}:
             self.num_jobs = num_jobs(overrides)
@@ -231,6 +234,7 @@ class Program:
             with _traceback("1" if self.wants_traceback else None):  # for processes it starts
                 config, hidden = resolved_data(cfg), from_environment(cfg)
                 check_places(config, config.pop("inputs"))
+                config.pop("verbatim")  # of words that were typed
                 runs = Path(config["paths"]["runs"])
                 # What a person typed, or wrote into a file of their own, may be named.
                 allow(*self.allowed, *classes_in(config))
@@ -276,7 +280,8 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
 
     Args:
         config: The composed configuration.
-        inputs: The options that name a file or folder, as dotted keys. A value may be `-`.
+        inputs: The options that name a file or folder, or a pattern of them, as dotted keys. A
+            value may be `-`.
 
     Raises:
         ValueError: There is no such run, checkpoint, file or folder; or the run's name is taken.
@@ -285,7 +290,7 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
         value: Any = config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value != "-" and not Path(value).exists():
+        if isinstance(value, str) and value != "-" and not _is_there(value):
             raise ValueError(f"{key}={value} does not exist.")
     for key, value in config["paths"].items():
         if not value:
@@ -307,6 +312,10 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
     if name is not None and is_first_process():
         resume = resume if config.get("train") else None
         check_name(runs, str(name), resume=None if resume is None else str(resume))
+
+
+def _is_there(path: str) -> bool:
+    return Path(path).exists() or bool(glob(path, recursive=True))  # noqa: PTH207
 
 
 def use_of(

@@ -112,10 +112,10 @@ class Block(nn.Module):
         """Return the state of some of the sequences; a row named twice is forked."""
         return self.mixer.select(state, rows)
 
-    def prefill(self, x: Hidden, state: Any = None) -> tuple[Hidden, Any]:
+    def prefill(self, x: Hidden, state: Any = None, draw: Draw | None = None) -> tuple[Hidden, Any]:
         """Return the outputs of positions that follow `state`, and the state after them."""
         mixed, state = self.mixer.prefill(self._normed(x), state)
-        return self._fed(self._mixed(x, mixed)), state
+        return self._fed(self._mixed(x, mixed, draw), draw), state
 
     def _normed(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch e"]:
         return self.mixer_norm(x) if self.pre_norm else x

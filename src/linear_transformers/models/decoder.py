@@ -107,7 +107,9 @@ class DecoderBlock(Block):
                 return DecoderState(past, state.memory, readers)
         return DecoderState(past, self.cross.select(state.memory, kept), readers)
 
-    def prefill(self, x: Hidden, state: DecoderState | None = None) -> tuple[Hidden, DecoderState]:
+    def prefill(
+        self, x: Hidden, state: DecoderState | None = None, draw: Draw | None = None
+    ) -> tuple[Hidden, DecoderState]:
         assert state is not None, "the memory of the source is in the state"
         if state.readers > 1:
             raise ValueError(
@@ -115,8 +117,8 @@ class DecoderBlock(Block):
                 "Select them without `sources` first."
             )
         mixed, past = self.mixer.prefill(self._normed(x), state.past)
-        x = self._crossed(self._mixed(x, mixed), state.memory)
-        return self._fed(x), state._replace(past=past)
+        x = self._crossed(self._mixed(x, mixed, draw), state.memory, draw)
+        return self._fed(x, draw), state._replace(past=past)
 
     def _crossed(self, x: Hidden, memory: Any, draw: Draw | None = None) -> Hidden:
         """Return the second sublayer's output."""

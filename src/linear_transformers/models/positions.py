@@ -101,6 +101,11 @@ class Positions(nn.Module):
         """
         return self.dropout(self._place(x, start, x.shape[1]), draw)
 
+    def unbind(self) -> None:
+        """Let sequences be longer than `max_length`, where no embedding is learned."""
+        if self.kind not in ("learned", "axial"):
+            self.max_length = None
+
     def step(
         self, x: Float[Tensor, "b i"], position: int | Int[Tensor, "1"]
     ) -> Float[Tensor, "b e"]:

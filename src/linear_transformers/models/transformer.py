@@ -258,14 +258,19 @@ class Transformer(nn.Module):
         )
 
     def prefill(self, x: Inputs, state: StackState | None = None) -> tuple[Hidden, StackState]:
-        """Return the outputs of positions that follow `state`, and the state after them."""
+        """Return the outputs of positions that follow `state`, and the state after them.
+
+        In training, they are those of `forward`: with dropout, and their gradients do not reach
+        into a state that was detached.
+        """
         state = self.init_state(len(x)) if state is None else state
         assert isinstance(state.position, int)
         position = state.position + x.shape[1]
-        x = self.positions(x, start=state.position)
+        draw = self.draws.next(state.position) if self.training else None
+        x = self.positions(x, start=state.position, draw=draw)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):
-            x, layer = block.prefill(x, layer)
+            x, layer = block.prefill(x, layer, draw)
             layers.append(layer)
         return self._normed(x), StackState(position, tuple(layers))
 

@@ -45,8 +45,9 @@ class CapturedStepper(Stepper):
         attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
         if type(attention) is not LinearAttention:
             return "it is made for linear attention, and the model has another"
-        if model.stack.positions.max_length is None:
-            return "it is made for sequences of bounded length, and the model has no bound"
+        positions = model.stack.positions
+        if positions.max_length is None and positions.kind != "none":
+            return "it has a table of positions, and the model's sequences have no bound"
         dtype = model.tokens.weight.dtype if precision is None else getattr(torch, precision)
         return kernels.triton_unavailable(model.device, dtype)
 
@@ -116,6 +117,9 @@ class _CapturedLoop(Loop):
 
     def turn(self) -> None:
         self._run_turn()
+
+    def reached(self) -> tuple[Tensor, StackState]:
+        return self.parameters, StackState(int(self.read), self.layers)
 
     def _turn(self) -> None:
         state = StackState(self.read, self.layers)

@@ -14,6 +14,9 @@ from linear_transformers.distributions import ValueDistribution
 from linear_transformers.sampling.stepper import Prefilled, Sampler, Stepper, padded_rows
 from linear_transformers.shapes import Known, Rows
 
+PREFILLED = 4096  # values of a sequence at a time: activations of a long one take much memory
+DRAWN = 256  # values whose noise is drawn together, where there is no end
+
 
 @dataclass(frozen=True)
 class Prompts:
@@ -201,6 +204,56 @@ def uniform_noise(
     # numpy hashes the pair; torch's CPU generator would look at 32 bits of one number only.
     rows = [np.random.default_rng((seed, index)).random(shape, np.float32) for index in indices]
     return torch.from_numpy(np.stack(rows))
+
+
+@torch.inference_mode()
+def generate(
+    stepper: Stepper,
+    distribution: ValueDistribution,
+    values: Int[Tensor, " t"],
+    *,
+    sample: Sampler,
+    n: int,
+    seed: int,
+) -> Iterator[Int[Tensor, " n"]]:
+    """Yield the values that follow a sequence, in n ways side by side, without end.
+
+    The sequence is prefilled once, a part at a time, and its state is forked.
+
+    Args:
+        stepper: The stepper.
+        distribution: The distribution of a value.
+        values: The sequence, from its first value on; it may be empty.
+        sample: Draws a value.
+        n: The number of ways.
+        seed: The seed of all draws; what follows depends on it and on the way's own number only.
+
+    Yields:
+        The next value of each way, on the CPU.
+
+    Raises:
+        ValueError: The model has no positions left.
+    """
+    multiple = stepper.row_multiple
+    tokens = stepper.model.with_start(values.unsqueeze(0).to(stepper.device))
+    first, *others = padded_rows(tokens, stepper.model.row_multiple).split(PREFILLED, dim=1)
+    parameters, state = stepper.prefill(first)
+    for part in others:
+        parameters, state = stepper.prefill(part, state)
+    rows = padded_rows(torch.zeros(n, dtype=torch.long, device=stepper.device), multiple)
+    parameters, state = parameters[rows, -1], stepper.select(state, rows)
+    hidden = torch.ones(len(rows), DRAWN, dtype=torch.bool, device=stepper.device)
+    sources = [np.random.default_rng((seed, number)) for number in range(n)]
+    shape = (DRAWN, distribution.noise_dim)
+    while True:
+        noise = np.stack([source.random(shape, np.float32) for source in sources])
+        noise = padded_rows(torch.from_numpy(noise).to(stepper.device), multiple)
+        start = Prefilled(hidden.long(), hidden, range(DRAWN), parameters, state)
+        loop = stepper.loop(start, sample, noise)
+        for place in start.places:
+            loop.turn()
+            yield loop.values[:n, place].cpu()
+        parameters, state = loop.reached()
 
 
 def greedy(logits: Float[Tensor, "b v"], noise: Float[Tensor, "b z"]) -> Int[Tensor, " b"]:

@@ -169,6 +169,11 @@ class Loop:
         self.parameters, self.state = self.step(self.draw(), self.state)
         self.place += 1
 
+    def reached(self) -> tuple[Float[Tensor, "b p"], Any]:
+        """Return the parameters of the next value's distribution, and the state before it, which
+        the next turn must not use again."""
+        return self.parameters, self.state
+
 
 def padded_rows(x: Tensor, multiple: int) -> Tensor:
     """Return a batch padded with rows of zeros to a multiple of rows."""

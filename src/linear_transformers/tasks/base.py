@@ -249,6 +249,16 @@ class Task(ABC):
             "others. Use trainer=ddp, which divides batches."
         )
 
+    @property
+    def carried(self) -> list[Any] | None:
+        """What goes on from one training batch to the next, if anything does: tensors, with a row
+        for each sequence of a batch, and numbers. Checkpoints hold it."""
+        return None
+
+    @carried.setter
+    def carried(self, parts: list[Any]) -> None:
+        raise ValueError(f"{type(self).__name__} carries nothing from batch to batch.")
+
     @abstractmethod
     def loss(self, batch: Any) -> Loss:
         """Return the loss of a training batch."""

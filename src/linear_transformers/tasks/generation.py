@@ -16,13 +16,18 @@ from linear_transformers.sampling import (
     Prompts,
     RecurrentStepper,
     Sampler,
+    Stepper,
     complete,
     complete_in_batches,
+    largest_step_difference,
     log_probabilities,
     stepper_of,
     uniform_noise,
 )
 from linear_transformers.tasks.base import Trained
+
+# float32 rounding through a deep stack; a wrong recurrence is off by far more.
+STEP_TOLERANCE = 1e-3
 
 
 class Drawing(TypedDict, total=False):
@@ -191,6 +196,26 @@ class Prefix:
         noise = uniform_noise(task.distribution, seed=seed, indices=range(n), length=length)
         rows = torch.zeros(n, dtype=torch.long, device=device)
         return complete(RecurrentStepper(task.model), sample, start, rows, noise).cpu()
+
+
+def checked_steps(stepper: Stepper, values: Int[Tensor, "b t"]) -> float:
+    """Print and return the largest difference of a stepper's outputs from those of `forward`.
+
+    Args:
+        stepper: The stepper, of a model whose weights are not rounded.
+        values: The sequences that both read.
+
+    Raises:
+        ValueError: It is more than rounding can make.
+    """
+    difference = largest_step_difference(stepper, values)
+    print(f"check    step against forward: largest difference {difference:.2e}")
+    if not difference <= STEP_TOLERANCE:  # NaN, too
+        raise ValueError(
+            f"Step and forward differ by {difference:.2e}, more than {STEP_TOLERANCE:g}. "
+            "This checkpoint must not be sampled from in recurrent mode."
+        )
+    return difference
 
 
 @ranged

@@ -1,6 +1,7 @@
 """The base of tasks that predict each value of a sequence from those before it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Integer, Shaped
@@ -44,6 +45,8 @@ class SequenceTask(Task):
                 f"{type(stack).__name__} is no causal stack of layers, and cannot draw values one "
                 "by one. Choose another model, or speech data: data=espeak."
             )
+        if not shape.bounded:
+            stack.positions.unbind()
         whole = AutoregressiveTransformer(
             stack,
             num_values=shape.num_values,
@@ -78,7 +81,7 @@ class SequenceTask(Task):
         """Return what this device has of whole sequences: all, unless they are cut."""
         return self.place.piece(whole.shape[1]).of(whole)
 
-    def positions_in(self, batch: Sequences) -> int:
+    def positions_in(self, batch: Any) -> int | Tensor:
         return self.here(batch).numel()
 
     def predict(self, batch: Sequences) -> tuple[Float[Tensor, "b t p"], Tensor]:

@@ -189,7 +189,11 @@ class Training(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        if self.resume_optimizer is None or self.trainer.state.fn != TrainerFn.FITTING:
+        if self.trainer.state.fn != TrainerFn.FITTING:
+            return
+        if (carried := checkpoint.get("carried")) is not None:
+            self.task.carried = [part_of(x, *share_of(self.trainer)) for x in carried]
+        if self.resume_optimizer is None:
             return
         self._resumed_anew = True
         checkpoint["lr_schedulers"] = []
@@ -225,7 +229,15 @@ class Training(LightningModule):
                     raise self.not_finite(name)
         if not all_finite(checkpoint.get("optimizer_states")):
             raise self.not_finite("the optimizer's state")
+        if (carried := self.task.carried) is not None:
+            checkpoint["carried"] = [self._of_all_devices(x) for x in carried]
         checkpoint |= described(self.config, self.task.shape)
+
+    def _of_all_devices(self, part: Any) -> Any:
+        """Return what all devices carry from batch to batch, one after the other."""
+        if self.trainer.world_size == 1 or not isinstance(part, torch.Tensor):
+            return part
+        return self.trainer.strategy.all_gather(part).flatten(0, 1)
 
 
 def together(optimizer: Optimizer) -> Optimizer:
@@ -252,6 +264,11 @@ def together(optimizer: Optimizer) -> Optimizer:
         elif "foreach" in group:
             group["foreach"] = True
     return optimizer
+
+
+def part_of(x: Any, rank: int, devices: int) -> Any:
+    """Return a device's part of what all devices carry from batch to batch."""
+    return x.tensor_split(devices)[rank].clone() if isinstance(x, torch.Tensor) else x
 
 
 def all_finite(node: Any) -> bool:

@@ -3,23 +3,28 @@
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from annotated_types import Ge, Le
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches
-from linear_transformers.data.text.tokens import END, START, TOKENIZERS, Tokenizer
+from linear_transformers.data.text.tokens import (
+    END,
+    START,
+    TOKENIZERS,
+    Tokenizer,
+    VocabularySize,
+    check_tokens,
+    tokenizer_of,
+)
 from linear_transformers.shapes import PairBatch
 
 Item = tuple[list[int], list[int]]  # the tokens of a source, and of its target
-Vocabulary = Annotated[int, Ge(259), Le(2**20)]  # with all bytes, and the special tokens
 
 
 class Pair(NamedTuple):
@@ -44,15 +49,14 @@ class PairShape(Shape):
     longest: int
 
     def __post_init__(self) -> None:
-        if self.tokens not in TOKENIZERS:
-            raise ValueError(f"tokens={self.tokens} is unknown. Choose one of {[*TOKENIZERS]}.")
+        check_tokens(self.tokens)
         if self.longest < 1:
             raise ValueError(f"longest={self.longest}: a text has at least one token.")
 
     @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer."""
-        return _tokenizer(self.tokens, self.vocabulary)
+        return tokenizer_of(self.tokens, self.vocabulary)
 
     @property
     def num_tokens(self) -> int:
@@ -89,13 +93,12 @@ class PairSource(DataSource):
         batch_tokens: Count = 4096,
         *,
         tokens: str = "characters",
-        vocabulary_size: Vocabulary = 8000,
+        vocabulary_size: VocabularySize = 8000,
         max_tokens: Size = 512,
         seed: Seed = 0,
     ):
         super().__init__(seed)
-        if tokens not in TOKENIZERS:
-            raise ValueError(f"data.tokens={tokens} is unknown. Choose one of {[*TOKENIZERS]}.")
+        check_tokens(tokens)
         self.batch_tokens = batch_tokens
         self.kind = tokens
         self.vocabulary_size = vocabulary_size
@@ -126,7 +129,7 @@ class PairSource(DataSource):
                 raise ValueError("There are no training pairs. Give a data.train that has some.")
             texts = (text for pair in pairs for text in pair)
             vocabulary = TOKENIZERS[self.kind].learn(texts, self.vocabulary_size)
-            items = _encoded(pairs, _tokenizer(self.kind, vocabulary))
+            items = _encoded(pairs, tokenizer_of(self.kind, vocabulary))
             kept = [item for item in items if max(map(len, item)) <= self.max_tokens]
             if not kept:
                 raise ValueError(
@@ -196,11 +199,6 @@ class Batches(Dataset[PairBatch]):
     def __getitem__(self, indices: list[int]) -> PairBatch:
         sources, targets = zip(*(self.items[i] for i in indices), strict=True)
         return batch_of(sources, targets)
-
-
-@cache
-def _tokenizer(kind: str, vocabulary: str) -> Tokenizer:
-    return TOKENIZERS[kind](vocabulary)
 
 
 def _encoded(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[Item]:

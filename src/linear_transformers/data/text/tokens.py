@@ -2,11 +2,15 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
+from functools import cache
+from typing import Annotated, ClassVar
+
+from annotated_types import Ge, Le
 
 START, END, UNKNOWN = 0, 1, 2
 SPECIAL = 3  # the first token of a text
 UNREADABLE = "\N{REPLACEMENT CHARACTER}"
+VocabularySize = Annotated[int, Ge(259), Le(2**20)]  # with all bytes, and the special tokens
 
 
 class Tokenizer(ABC):
@@ -37,6 +41,12 @@ class Tokenizer(ABC):
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of tokens. Special ones are left out, but for the unknown one."""
 
+    @property
+    @abstractmethod
+    def pieces(self) -> list[bytes]:
+        """The bytes of each token, of which a text is made by putting them together. Special
+        tokens have none, but for the unknown one."""
+
 
 class Bytes(Tokenizer):
     """The bytes of UTF-8: every text has them.
@@ -61,6 +71,10 @@ class Bytes(Tokenizer):
         found = bytes(token - SPECIAL for token in tokens if token >= SPECIAL)
         return found.decode(errors="replace")
 
+    @property
+    def pieces(self) -> list[bytes]:
+        return [b""] * SPECIAL + [bytes([byte]) for byte in range(256)]
+
 
 class Characters(Tokenizer):
     """The characters of the training texts. Others are unknown.
@@ -78,7 +92,10 @@ class Characters(Tokenizer):
 
     @staticmethod
     def learn(texts: Iterable[str], size: int) -> str:
-        return "".join(sorted(set().union(*texts)))
+        found: set[str] = set()
+        for text in texts:  # one at a time: they may exceed memory
+            found.update(text)
+        return "".join(sorted(found))
 
     def encode(self, text: str) -> list[int]:
         return [self._tokens.get(character, UNKNOWN) for character in text]
@@ -90,6 +107,10 @@ class Characters(Tokenizer):
             if token >= UNKNOWN
         )
         return "".join(characters)
+
+    @property
+    def pieces(self) -> list[bytes]:
+        return [b"", b"", UNREADABLE.encode(), *(each.encode() for each in self.characters)]
 
 
 class BytePairs(Tokenizer):
@@ -135,5 +156,37 @@ class BytePairs(Tokenizer):
     def decode(self, tokens: Iterable[int]) -> str:
         return self._pieces.decode([token - SPECIAL for token in tokens if token >= SPECIAL])
 
+    @property
+    def pieces(self) -> list[bytes]:
+        byte_of = _bytes_of_alphabet()
+        words = (self._pieces.id_to_token(i) or "" for i in range(self.num_tokens - SPECIAL))
+        return [b""] * SPECIAL + [bytes(byte_of[character] for character in x) for x in words]
+
+
+def _bytes_of_alphabet() -> dict[str, int]:
+    """Return the byte that each character of a vocabulary of byte pairs stands for: itself where
+    it is printed in Latin-1, else one of the characters from 256 on, in order (GPT-2's)."""
+    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printed]
+    return {chr(byte): byte for byte in printed} | {
+        chr(256 + i): byte for i, byte in enumerate(others)
+    }
+
 
 TOKENIZERS = {"bpe": BytePairs, "bytes": Bytes, "characters": Characters}
+
+
+def check_tokens(kind: str) -> None:
+    """Check the name of a kind of tokens.
+
+    Raises:
+        ValueError: There is no such kind.
+    """
+    if kind not in TOKENIZERS:
+        raise ValueError(f"data.tokens={kind} is unknown. Choose one of {[*TOKENIZERS]}.")
+
+
+@cache
+def tokenizer_of(kind: str, vocabulary: str) -> Tokenizer:
+    """Return the tokenizer of a kind with a vocabulary that it has learned."""
+    return TOKENIZERS[kind](vocabulary)

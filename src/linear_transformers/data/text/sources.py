@@ -1,0 +1,183 @@
+"""Texts to model: one's own files, and the sources of Python's standard library."""
+
+import glob
+import hashlib
+import platform
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linear_transformers.config.ranges import Count, Fraction, ranged
+from linear_transformers.data.base import SPLITS, Split
+from linear_transformers.data.text.documents import Document
+from linear_transformers.data.text.language import TextSource
+
+FEW = 20  # files, of which each is cut: whole ones would be too many to hold out
+LOOKED_AT = 8192  # bytes of a file, to tell whether it is text
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip")
+# Below the standard library, but no programs: tables, texts, tests, what others installed.
+NO_PROGRAMS = {
+    "encodings", "pydoc_data", "test", "tests", "idle_test", "site-packages", "dist-packages",
+}  # fmt: skip
+
+
+class TextFiles(TextSource):
+    """One's own texts: each file is a document.
+
+    Args:
+        batch_size: See `TextSource`.
+        path: A file, a folder of them (whatever below it is text), or a pattern such as
+            `books/*.txt`.
+        val: The texts to validate on, in the same ways; None holds out a share of `path`.
+        test: The texts to test on; None holds out a share of `path`.
+        val_share: The share to hold out if `val` is None: whole files, at random but always the
+            same ones; of fewer than 20 files the end of each, before that of `test_share`.
+        test_share: The share to hold out if `test` is None.
+        options: See `TextSource`.
+
+    Raises:
+        ValueError: See `TextSource`; or there is no text.
+    """
+
+    @ranged
+    def __init__(
+        self,
+        batch_size: Count,
+        *,
+        path: str,
+        val: str | None = None,
+        test: str | None = None,
+        val_share: Fraction = 0.05,
+        test_share: Fraction = 0.05,
+        **options: Any,
+    ):
+        super().__init__(batch_size, **options)
+        self.paths: dict[Split, str | None] = {"train": path, "val": val, "test": test}
+        shares: dict[Split, float] = {"val": val_share, "test": test_share}
+        self.shares: dict[Split, float] = {
+            split: share for split, share in shares.items() if self.paths[split] is None
+        }
+        self._notes: list[str] = []
+
+    def notes(self) -> list[str]:
+        return self._notes
+
+    def find(self) -> dict[Split, list[Document]]:
+        found: dict[Split, list[Document]] = {
+            split: self._found("data.path" if split == "train" else f"data.{split}", path)
+            for split, path in self.paths.items()
+            if path is not None
+        }
+        if not self.shares:
+            return found
+        whole = found["train"]
+        parts = (_cut if len(whole) < FEW else _dealt)(whole, self.shares)
+        for split, texts in parts.items():
+            if not texts:
+                raise ValueError(
+                    f"data.path={self.paths['train']} has too little text to hold out a share of "
+                    f"{split}. Give data.{split}=FILE."
+                )
+        return found | parts
+
+    def _found(self, key: str, path: str) -> list[Document]:
+        """Return the files that a path means, those that are no text left out."""
+        if Path(path).is_file():
+            files, what = [Path(path)], "is empty"
+        elif Path(path).is_dir():
+            below = (file.relative_to(path) for file in Path(path).rglob("*"))
+            files = sorted(
+                Path(path, file)
+                for file in below
+                if not any(part.startswith(".") for part in file.parts)
+            )
+            what = "is a folder without text"
+        else:
+            files = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207
+            what = "names no text"
+        files = [file for file in files if file.is_file()]
+        kept = [file for file in files if file.stat().st_size > 0]
+        for file in kept if len(files) == 1 else ():
+            if file.suffix in COMPRESSED:
+                raise ValueError(f"{key}={path} is compressed. Give what is in it.")
+        if len(files) > 1:
+            kept = [file for file in kept if file.suffix not in COMPRESSED and _is_text(file)]
+        if not kept:
+            raise ValueError(f"{key}={path} {what}. Give a file, a folder or a pattern of texts.")
+        if (others := len(files) - len(kept)) > 0:
+            self._notes.append(f"{key}: {others} of {len(files)} files are empty or no text")
+        return [Document.of(file) for file in kept]
+
+
+class PythonSources(TextSource):
+    """The sources of Python's own standard library, without tests and tables: ten megabytes.
+
+    Modules and packages are divided by a hash of their names: 85 % are trained on, 5 % validated
+    on, 10 % tested on. Other versions of Python have other sources.
+    """
+
+    def find(self) -> dict[Split, list[Document]]:
+        library = Path(sysconfig.get_paths()["stdlib"])
+        found: dict[Split, list[Document]] = {split: [] for split in SPLITS}
+        for file in sorted(library.rglob("*.py")):
+            place = file.relative_to(library)
+            if not NO_PROGRAMS & {*place.parts} and file.stat().st_size > 0:
+                found[_split_of(place.parts[0])].append(Document.of(file))
+        if not found["train"]:
+            raise ValueError(f"This Python has no sources in {library}. Use data=text.")
+        return found
+
+    def notes(self) -> list[str]:
+        amounts = [
+            f"{sum(text.size for text in self.texts(split)) / 1e6:.2f} MB {split}"
+            for split in SPLITS
+        ]
+        return [f"the standard library of Python {platform.python_version()}: {', '.join(amounts)}"]
+
+
+def _split_of(module: str) -> Split:
+    """Return the split that a module or package belongs to."""
+    place = int.from_bytes(hashlib.sha256(module.removesuffix(".py").encode()).digest()[:4]) % 100
+    return "train" if place < 85 else "val" if place < 90 else "test"
+
+
+def _cut(texts: Sequence[Document], shares: Mapping[Split, float]) -> dict[Split, list[Document]]:
+    """Hold out the end of each text, at the beginning of a character."""
+    parts: dict[Split, list[Document]] = {"train": [], **{split: [] for split in shares}}
+    for text in texts:
+        stop = text.stop
+        for split in reversed([*shares]):
+            start = _character(text.path, max(0, stop - round(shares[split] * text.size)))
+            parts[split].append(Document(text.path, start, stop))
+            stop = start
+        parts["train"].append(Document(text.path, text.start, stop))
+    return {split: [text for text in part if text.size > 0] for split, part in parts.items()}
+
+
+def _dealt(texts: Sequence[Document], shares: Mapping[Split, float]) -> dict[Split, list[Document]]:
+    """Hold out whole texts, at random."""
+    order = np.random.default_rng(0).permutation(len(texts)).tolist()
+    parts: dict[Split, list[Document]] = {}
+    begin = 0
+    for split, share in shares.items():
+        end = begin + max(1, round(share * len(texts)))
+        parts[split] = [texts[i] for i in sorted(order[begin:end])]
+        begin = end
+    return {"train": [texts[i] for i in sorted(order[begin:])], **parts}
+
+
+def _character(path: Path, place: int) -> int:
+    """Return the place of the first character of UTF-8 at or after a place."""
+    with path.open("rb") as file:
+        file.seek(place)
+        following = file.read(3)
+    return place + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), 0)
+
+
+def _is_text(file: Path) -> bool:
+    """Return whether a file is text: it has no zero, as Git and grep tell."""
+    with file.open("rb") as opened:
+        return b"\0" not in opened.read(LOOKED_AT)

@@ -1,0 +1,135 @@
+"""A trained model of texts, as one calls it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from linear_transformers.config.ranges import Count, Positive, Seed, Share, ranged
+from linear_transformers.data.text import UNKNOWN, TextShape
+from linear_transformers.sampling import Stepper, stepper_of
+from linear_transformers.tasks.base import Trained
+from linear_transformers.tasks.generation import sampler_of
+from linear_transformers.tasks.language_modeling.continuation import (
+    Continuation,
+    continued,
+    whole,
+)
+
+READ = 1024  # tokens of a text at a time: activations of a long one take much memory
+
+
+@dataclass(frozen=True)
+class LanguageModel(Trained):
+    """A trained model of texts.
+
+    What is drawn depends on the seed and on the number of the text alone, not on the batch.
+    """
+
+    @property
+    def shape(self) -> TextShape:
+        """How texts become tokens."""
+        return self.task.shape
+
+    def tokens(self, text: str) -> Int[Tensor, " t"]:
+        """Return the tokens of a text.
+
+        Raises:
+            ValueError: It has a character that the tokenizer never saw.
+        """
+        tokens = torch.tensor(self.shape.tokenizer.encode(text), dtype=torch.long)
+        if (unknown := (tokens == UNKNOWN).nonzero()).numel():
+            place = int(unknown[0])  # of characters, which alone can be unknown
+            raise ValueError(
+                f"Character {place + 1} of the prompt, {text[place]!r}, was in no text that this "
+                f"model was trained on. Leave it out, or train with data.tokens=bytes."
+            )
+        return tokens
+
+    @ranged
+    def continuations(
+        self,
+        prompt: str = "",
+        *,
+        n: Count = 1,
+        seed: Seed = 0,
+        temperature: Positive = 1.0,
+        top_k: Count | None = None,
+        top_p: Share | None = None,
+        end: bool = True,
+        stop: Sequence[str] = (),
+        stepper: str | Stepper = "auto",
+    ) -> Iterator[tuple[list[str], list[Continuation]]]:
+        """Return an iterator over what each next token adds to n texts: see `continued`.
+
+        Args:
+            prompt: What the texts begin with; it is in none of them.
+            n: The number of texts.
+            seed: The seed of all drawing.
+            temperature: See `Categorical.sample`.
+            top_k: See `Categorical.sample`.
+            top_p: See `Categorical.sample`.
+            end: Whether the model may end a text.
+            stop: The strings at which a text ends.
+            stepper: See `stepper_of`; or a stepper of this model.
+
+        Raises:
+            ValueError: An option does not fit the model, or it has no positions left.
+        """
+        task = self.task
+        if isinstance(stepper, str):
+            stepper = stepper_of(task.model, name=stepper)
+        draw = sampler_of(task.distribution, temperature=temperature, top_k=top_k, top_p=top_p)
+        options = {"sample": draw, "n": n, "seed": seed, "end": end, "stop": stop}
+        tokens, tokenizer = self.tokens(prompt), self.shape.tokenizer
+        return continued(stepper, task.distribution, tokenizer, tokens, **options)
+
+    @ranged
+    def generate(
+        self, prompt: str = "", *, length: Count = 500, n: Count = 1, **options: Any
+    ) -> list[str]:
+        """Return n texts that go on with a prompt, which is in none of them.
+
+        Args:
+            prompt: The prompt.
+            length: The greatest number of tokens of each.
+            n: The number of texts.
+            options: See `continuations`.
+
+        Raises:
+            ValueError: See `continuations`.
+        """
+        return whole(self.continuations(prompt, n=n, **options), length)
+
+    def test_segments(self, count: int) -> Int[Tensor, "count t"]:
+        """Return segments of the test texts of its data.
+
+        Raises:
+            ValueError: The data are missing, or have too few.
+        """
+        tokens = self.data().documents("test").tokens
+        size = self.shape.segment
+        if (found := len(tokens) // size) < count:
+            raise ValueError(f"The test texts have {found} segments; a check takes {count}.")
+        return torch.from_numpy(tokens[: count * size].astype("int64")).view(count, size)
+
+    @torch.inference_mode()
+    def bits_per_byte(self, text: str) -> float:
+        """Return the bits per byte of a text, which is read as a whole, its end not included.
+
+        Raises:
+            ValueError: It is empty, or has a character that the tokenizer never saw.
+        """
+        if not text:
+            raise ValueError("An empty text has no bits per byte.")
+        model, nats, state = self.task.model, 0.0, None
+        values = self.tokens(text).unsqueeze(0).to(model.device)
+        tokens = model.with_start(values)[:, :-1]
+        for part, read in zip(values.split(READ, dim=1), tokens.split(READ, dim=1), strict=True):
+            parameters, state = model.prefill(read, state)
+            nats -= self.task.distribution.log_prob(parameters, part).double().sum().item()
+        return nats / math.log(2) / len(text.encode())
