@@ -21,6 +21,11 @@ COMMON = (
     "model.dropout=0.1", "trainer.log_every_n_steps=1", "~callbacks.samples",
     "~callbacks.performance", "trainer.max_epochs=1",
 )  # fmt: skip
+LANGUAGE = (
+    "data=text", f"data.path={PROJECT}/README.md", "data.segment=16", "trainer.max_steps=-1",
+    "trainer.limit_train_batches=5", "trainer.check_val_every_n_epoch=1",
+    "trainer.val_check_interval=1.0",
+)  # fmt: skip
 GLOBAL = 12  # divides by 1, 2 and 3
 # Images and words come in batches of a size; speech and text in batches within a budget, of which
 # each device has one: on one device, they follow each other.
@@ -29,6 +34,8 @@ SIZED = {
     "copying": (
         "data=copy", "data.max_length=7", "data.num_sequences=50", "data.num_held_out=5",
     ),
+    "language": LANGUAGE,
+    "carried": (*LANGUAGE, "data.carry_state=true", "trainer.max_epochs=2"),
 }  # fmt: skip
 BUDGETED = {
     "speech": (
@@ -53,7 +60,9 @@ for words in json.loads(sys.argv[1]):
         assert end.code == 143, end.code
 """
 CUT = ("trainer=sequence_parallel", "trainer.accelerator=cpu")
-STOP = signal_at("train_batch_end", 3)  # of the five batches of an epoch of images
+STOP = signal_at("train_batch_end", 3)  # of the five batches of an epoch
+CONTINUED = ("images", "carried")
+WHOLE = [name for name in SIZED if name != "carried"]  # what can be cut over devices
 
 
 def divided(name: str, devices: int) -> tuple[str, ...]:
@@ -108,22 +117,25 @@ def runs(tmp_path_factory, no_interpreter):
     for name in BUDGETED:
         for batches in (2, 3):
             alone(f"{name}-1-{batches}", *in_turn(name, batches))
-    with pytest.raises(SystemExit):
-        alone("images-from-1", *divided("images", 1), *STOP)
-    images = (*divided("images", 2), "trainer=ddp_cpu")
-    stops = [
-        (*images, *placed(folder, "images-from-1")),
-        (*images, *placed(folder, "images-from-2"), *STOP),
-    ]
+    stops = []
+    for name in CONTINUED:
+        with pytest.raises(SystemExit):
+            alone(f"{name}-from-1", *divided(name, 1), *STOP)
+        two = (*divided(name, 2), "trainer=ddp_cpu")
+        stops += [
+            (*two, *placed(folder, f"{name}-from-1")),
+            (*two, *placed(folder, f"{name}-from-2"), *STOP),
+        ]
     processes = []
     for devices in (2, 3):
         jobs = [
             (*divided(name, devices), "trainer=ddp_cpu", *placed(folder, f"{name}-{devices}"))
             for name in TASKS
-        ] + [(*divided(name, 1), *CUT, *placed(folder, f"{name}-cut-{devices}")) for name in SIZED]
+        ] + [(*divided(name, 1), *CUT, *placed(folder, f"{name}-cut-{devices}")) for name in WHOLE]
         processes += on_devices(devices, jobs + (stops if devices == 2 else []))
     assert not any("sync_dist" in output for output in join(processes))
-    alone("images-from-2", *divided("images", 1))
+    for name in CONTINUED:
+        alone(f"{name}-from-2", *divided(name, 1))
     return folder
 
 
@@ -150,9 +162,9 @@ def test_several_devices_have_the_curve_of_one(runs, name, devices):
 
 
 @pytest.mark.parametrize("devices", [2, 3])
-@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("name", WHOLE)
 def test_sequences_cut_over_devices_have_the_curve_of_one(runs, name, devices):
-    """Of images of 64 values, and of words of which the copies alone count."""
+    """Of images of 64 values, of words of which the copies alone count, and of padded texts."""
     assert_same_curves(runs / f"{name}-cut-{devices}", runs / f"{name}-1")
 
 
@@ -176,9 +188,10 @@ def test_accumulated_batches_have_the_curve_of_one(runs):
 
 
 @pytest.mark.parametrize("before", [1, 2])
-def test_a_run_goes_on_with_another_number_of_devices(runs, before):
-    """Within an epoch, with the same batches of all devices together."""
-    ours, expected = (read(runs / name) for name in (f"images-from-{before}", "images-1"))
+@pytest.mark.parametrize("name", CONTINUED)
+def test_a_run_goes_on_with_another_number_of_devices(runs, name, before):
+    """Within an epoch, with the same batches of all devices together, and the states of all."""
+    ours, expected = (read(runs / run) for run in (f"{name}-from-{before}", f"{name}-1"))
     assert ours["global_step"] == expected["global_step"] == 10
     for name, value in expected["state_dict"].items():
         torch.testing.assert_close(ours["state_dict"][name], value, rtol=1e-4, atol=1e-5)

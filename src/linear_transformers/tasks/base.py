@@ -252,7 +252,7 @@ class Task(ABC):
     @property
     def carried(self) -> list[Any] | None:
         """What goes on from one training batch to the next, if anything does: tensors, with a row
-        for each sequence of a batch, and numbers. Checkpoints hold it."""
+        for each sequence of a batch, and plain values. Checkpoints hold it."""
         return None
 
     @carried.setter

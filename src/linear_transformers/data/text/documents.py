@@ -53,7 +53,8 @@ class Document(NamedTuple):
                 left -= len(read)
                 cut = _last_break(rest + read) if left else len(rest + read)
                 whole, rest = (rest + read)[:cut], (rest + read)[cut:]
-                yield whole
+                if whole:
+                    yield whole
 
     def texts(self) -> Iterator[str]:
         """Yield the same as text.
@@ -162,4 +163,4 @@ def _last_break(read: bytes) -> int:
     last = len(read) - 1
     while last > max(0, len(read) - 4) and read[last] & 0xC0 == 0x80:  # within a character
         last -= 1
-    return last if last > 0 and read[last] >= 0xC0 else len(read)
+    return last if read[last] >= 0xC0 else len(read)

@@ -17,7 +17,7 @@ from linear_transformers.data.text.tokens import END
 from linear_transformers.shapes import TextBatch
 
 # Of each segment the place of its first token, its length, and whether it continues the one before.
-Segments = Int64[np.ndarray, "*some 3"]
+Segments = Int64[np.ndarray, "... 3"]
 NOTHING = -1  # in the place of a token before a text
 
 

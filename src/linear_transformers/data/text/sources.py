@@ -146,11 +146,12 @@ def _split_of(module: str) -> Split:
 
 def _cut(texts: Sequence[Document], shares: Mapping[Split, float]) -> dict[Split, list[Document]]:
     """Hold out the end of each text, at the beginning of a character."""
-    parts: dict[Split, list[Document]] = {"train": [], **{split: [] for split in shares}}
+    held_out: list[tuple[Split, float]] = [*shares.items()]
+    parts: dict[Split, list[Document]] = {"train": [], **{split: [] for split, _ in held_out}}
     for text in texts:
         stop = text.stop
-        for split in reversed([*shares]):
-            start = _character(text.path, max(0, stop - round(shares[split] * text.size)))
+        for split, share in reversed(held_out):
+            start = _character(text.path, max(0, stop - round(share * text.size)))
             parts[split].append(Document(text.path, start, stop))
             stop = start
         parts["train"].append(Document(text.path, text.start, stop))

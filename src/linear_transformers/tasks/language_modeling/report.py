@@ -50,6 +50,7 @@ def drawn(
     seed: int,
 ) -> list[str]:
     """Return texts that a model makes of nothing."""
+    most = model.stack.positions.max_length
     texts = continued(
         stepper_of(model),
         distribution,
@@ -59,7 +60,7 @@ def drawn(
         n=n,
         seed=seed,
     )
-    return whole(texts, LENGTH)
+    return whole(texts, LENGTH if most is None else min(LENGTH, most - 1))  # after the start
 
 
 def compressed(texts: Sequence[Document]) -> float:

@@ -74,15 +74,16 @@ class SampleText(Use[LanguageModel]):
             stepper=stepper,
         )
         folder = self._folder(trained)
-        texts = _Texts(folder, prompt)
+        texts, why = _Texts(folder, prompt), f"length={self.length}"
         with watch(folder) as output:
             try:
                 texts.draw(islice(continuations, self.length))
             except Stopped as stopped:
+                why = "stopped"
                 stopped.lines.append(f"kept     {texts.count} tokens of each text")
                 raise
             finally:
-                texts.end("Ctrl-C" if self.length is None else f"length={self.length}")
+                texts.end(why)
                 settings = {field.name: getattr(self, field.name) for field in fields(self)}
                 record = {
                     **settings,
@@ -191,10 +192,11 @@ class _Texts:
         ]
 
     @property
-    def figures(self) -> dict[str, float]:
+    def figures(self) -> dict[str, int | float]:
         """What was drawn, and how fast, the prompt not included."""
         took = self._last - self._begun
-        found = {"tokens": self.count * len(self._texts), "seconds": round(took, 3)}
+        found: dict[str, int | float] = {"tokens": self.count * len(self._texts)}
+        found["seconds"] = round(took, 3)
         if self.count > 1:
             found["tokens_per_second"] = round(len(self._texts) * (self.count - 1) / took, 1)
             found["milliseconds_per_step"] = round(1000 * took / (self.count - 1), 4)

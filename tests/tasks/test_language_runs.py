@@ -1,0 +1,256 @@
+"""A model of texts is trained, tested, continued, and goes on with what one types."""
+
+import io
+import json
+import math
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+import linear_transformers as lt
+from linear_transformers.runs.checkpoint import read_checkpoint
+from tests.conftest import PROJECT, TINY
+from tests.faults.test_stopping import signal_at
+from tests.programs import complaint, figures, run
+
+LINES = [f"def f{i}(x): return {{'ä': x + {i}}}  # 🎈\n" for i in range(400)]
+SMALL = (
+    *TINY, "data=text", "data.segment=32", "data.batch_size=4", "trainer=cpu", "model=linear_conv",
+    "trainer.max_steps=-1", "trainer.max_epochs=1", "trainer.val_check_interval=1.0",
+    "trainer.check_val_every_n_epoch=1", "trainer.limit_train_batches=20",
+)  # fmt: skip
+pytestmark = pytest.mark.usefixtures("no_interpreter")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("texts") / "one.txt"
+    path.write_text("".join(LINES))
+    return path
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, text, no_interpreter):
+    folder = tmp_path_factory.mktemp("runs")
+    for name, *more in (
+        ("bytes",),
+        ("characters", "data.tokens=characters"),
+        ("softmax", "model=softmax", "model.positions=learned"),
+    ):
+        run("train", *SMALL, f"data.path={text}", f"paths.runs={folder}", f"run_id={name}", *more)
+    return folder
+
+
+def sampled(runs, name, *words) -> tuple[str, dict]:
+    """What sample.py prints, and its record."""
+    out = runs / name / "samples" / f"test-{time.monotonic_ns()}"
+    printed = run("sample", f"ckpt={name}", f"paths.runs={runs}", f"out={out}", *words)
+    return printed, json.loads((out / "samples.json").read_text())
+
+
+# Training.
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("data.tokens=bpe", "data.vocabulary_size=300"),
+        ("data.carry_state=true",),
+        ("model=gated_delta", "data.carry_state=true", "data.tokens=characters"),
+        ("model=softmax", "model.positions=added"),
+    ],
+    ids=" ".join,
+)
+def test_texts_are_trained_on(tmp_path, text, words):
+    printed = run(
+        "train", *SMALL, f"data.path={text}", *words, f"paths.runs={tmp_path}", "run_id=a"
+    )
+    assert "xz -9e" in printed
+    (bits,) = figures(tmp_path / "a", "test/bits_per_byte")
+    (perplexity,) = figures(tmp_path / "a", "test/perplexity")
+    assert 0 < bits < 8
+    assert perplexity > 1
+    assert [*(tmp_path / "a/samples/test").glob("drawn.txt")]
+
+
+def test_the_standard_library_is_trained_on(tmp_path):
+    words = (*TINY, "data=python", "trainer=cpu", "debug=step", "data.batch_size=2", "test=false")
+    assert "the standard library of Python" in run("train", *words, f"paths.runs={tmp_path}")
+
+
+@pytest.mark.parametrize("carry_state", ["false", "true"])
+def test_a_run_that_was_stopped_within_an_epoch_goes_on_exactly(tmp_path, text, carry_state):
+    """With the state that the segments before have left, and dropout."""
+    words = (
+        *SMALL, f"data.path={text}", f"data.carry_state={carry_state}", "model.dropout=0.2",
+        "scheduler=constant", "test=false", f"paths.runs={tmp_path}", "trainer.max_epochs=2",
+    )  # fmt: skip
+    run("train", *words, "run_id=whole")
+    with pytest.raises(SystemExit):
+        run("train", *words, "run_id=parts", *signal_at("train_batch_end", 7))
+    assert read_checkpoint(tmp_path / "parts/checkpoints/last.ckpt")["global_step"] == 7
+    run("train", *words, "run_id=parts", "resume=auto")
+    whole, parts = (
+        read_checkpoint(tmp_path / name / "checkpoints/last.ckpt") for name in ("whole", "parts")
+    )
+    assert whole["global_step"] == parts["global_step"] > 7
+    for name, value in whole["state_dict"].items():
+        assert torch.equal(parts["state_dict"][name], value), name
+    assert ("carried" in whole) == (carry_state == "true")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("model=softmax",), "SoftmaxAttention grows with them. Use a model of constant state"),
+        (("model.positions=added",), "Use model.positions=none."),
+        (("data.path=/nowhere/*.txt",), "data.path=/nowhere/*.txt does not exist."),
+        (("data.tokens=words",), "data.tokens=words is unknown. Choose one of ['bpe', 'bytes'"),
+        (("data.segment=9000",), "do not fill one batch of 4 segments of 9000"),
+        (("task/distribution=logistic_mixture",), "use task/distribution=categorical"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line_and_leaves_no_run(tmp_path, text, words, message):
+    told = (*SMALL, f"data.path={text}", "data.carry_state=true", *words, f"paths.runs={tmp_path}")
+    assert message in complaint("train", *told)
+    assert not [*tmp_path.glob("*/checkpoints")]
+
+
+# Sampling.
+
+
+def test_a_text_goes_on_with_a_prompt_as_it_was_typed(runs):
+    prompt = "def f(${x}, [a=1, {b: 'c'}]) -> \"d\\\\' # ä\n"
+    printed, record = sampled(runs, "bytes", f"prompt={prompt}", "length=40", "check=true")
+    assert prompt in printed
+    (row,) = record["texts"]
+    assert printed.split(prompt, 1)[1] == row["text"] + "\n"
+    assert record["prompt"] == prompt
+    assert record["tokens"] == 40
+    assert record["step_against_forward"] < 1e-3
+    assert record["seed"] == 0
+    assert record["config"]["data"]["segment"] == 32
+
+
+@pytest.mark.parametrize("prompt", ["", "null", "1e5", "a,b", "@", "x=-"])
+def test_any_word_is_a_prompt(runs, tmp_path, prompt):
+    if prompt == "@":  # of a file
+        (tmp_path / "a prompt").write_text("from a file")
+        given, expected = f"@{tmp_path}/a prompt", "from a file"
+    else:
+        given = expected = prompt
+    _, record = sampled(runs, "bytes", f"prompt={given}", "length=3")
+    assert record["prompt"] == expected
+
+
+def test_a_prompt_is_read_from_standard_input(runs, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped in\n")))
+    printed, record = sampled(runs, "bytes", "prompt=-", "length=3")
+    assert printed.startswith("piped in\n")
+    assert record["prompt"] == "piped in\n"
+
+
+def test_several_texts_have_files_of_their_own(runs):
+    printed, record = sampled(
+        runs, "characters", "prompt=def", "n=3", "length=60", "temperature=0.8", "top_p=0.95",
+        "stop=[return,'  #']", "seed=2",
+    )  # fmt: skip
+    assert len(record["texts"]) == 3
+    for i, row in enumerate(record["texts"]):
+        folder = max((runs / "characters/samples").glob("test-*"))
+        assert (folder / row["file"]).read_text() == "def" + row["text"]
+        assert f"--- {i}\ndef{row['text']}" in printed
+        assert "return" not in row["text"]
+    model = lt.load("characters", runs=runs)
+    options = {"temperature": 0.8, "top_p": 0.95, "stop": ["return", "  #"], "seed": 2}
+    again = model.generate("def", n=3, length=60, **options)
+    assert again == [row["text"] for row in record["texts"]]
+
+
+@pytest.mark.parametrize("stepper", ["compiled", "recurrent", "recomputed"])
+def test_steppers_draw_the_same_text(runs, stepper):
+    _, expected = sampled(runs, "bytes", "prompt=def", "length=50", "stepper=recurrent")
+    _, record = sampled(runs, "bytes", "prompt=def", "length=50", f"stepper={stepper}")
+    assert record["texts"] == expected["texts"]
+
+
+def test_weights_can_be_rounded(runs):
+    _, record = sampled(runs, "bytes", "prompt=def", "length=10", "precision=int8")
+    assert "int8" in json.dumps(record["precision"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "message"),
+    [
+        ("characters", ("prompt=déf",), "Character 2 of the prompt, 'é', was in no text that"),
+        ("bytes", ("prompt=@/nowhere",), "/nowhere cannot be read (No such file or directory)."),
+        ("bytes", ("length=0",), "length"),
+        ("bytes", ("out=/proc/no",), "The folder out=/proc/no cannot be made"),
+        ("softmax", ("prompt=" + 40 * "x", "length=1"), "positions for 32, its start among them"),
+        ("softmax", ("length=40",), "Give length=31 or less."),
+    ],
+)
+def test_prompts_that_do_not_fit_are_refused_in_one_line(runs, name, words, message):
+    assert message in complaint("sample", f"ckpt={name}", f"paths.runs={runs}", *words)
+
+
+def test_a_prompt_of_another_encoding_is_refused(runs, tmp_path):
+    (tmp_path / "latin").write_bytes("ä".encode("latin-1"))
+    words = (f"ckpt=bytes paths.runs={runs} prompt=@{tmp_path}/latin").split()
+    assert "is not UTF-8: byte 1." in complaint("sample", *words)
+
+
+def test_softmax_is_said_to_get_worse_beyond_what_it_was_trained_on(runs, capsys, tmp_path, text):
+    run(
+        "train", *SMALL, f"data.path={text}", f"paths.runs={tmp_path}", "run_id=a", "model=softmax",
+        "model.positions=added", "test=false",
+    )  # fmt: skip
+    sampled(tmp_path, "a", "length=20")
+    assert "caution" not in capsys.readouterr().err
+    sampled(tmp_path, "a", "length=40")
+    assert "was trained on 32 bytes at a time" in capsys.readouterr().err
+
+
+def test_without_end_until_it_is_stopped(runs, tmp_path):
+    """What was drawn until then is kept, to the last character."""
+    words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", "length=null", "end=false"]
+    process = subprocess.Popen(
+        [sys.executable, PROJECT / "sample.py", *words, f"out={tmp_path}/out"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    shown = process.stdout.read(2000)
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGINT
+    record = json.loads((tmp_path / "out/samples.json").read_text())
+    (row,) = record["texts"]
+    assert (shown + rest).decode(errors="replace") == "def" + row["text"] + "\n"
+    assert (tmp_path / "out/0000.txt").read_bytes().decode() == "def" + row["text"]
+    assert row["ending"] == "stopped"
+    assert f"kept     {record['tokens']} tokens of each text" in said.decode()
+
+
+# From Python.
+
+
+def test_bits_per_byte_are_those_of_the_whole_text(runs, monkeypatch):
+    from linear_transformers.tasks.language_modeling import model as language_model
+
+    model = lt.load("bytes", runs=runs)
+    text = "".join(LINES[:3])
+    values = model.tokens(text).unsqueeze(0)
+    network = model.task.model
+    with torch.no_grad():
+        parameters = network(network.with_start(values)[:, :-1])
+        nats = -model.task.distribution.log_prob(parameters, values).double().sum().item()
+    expected = nats / math.log(2) / len(text.encode())
+    assert model.bits_per_byte(text) == pytest.approx(expected, rel=1e-5)
+    monkeypatch.setattr(language_model, "READ", 10)
+    assert model.bits_per_byte(text) == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="An empty text"):
+        model.bits_per_byte("")
