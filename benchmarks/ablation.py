@@ -146,6 +146,20 @@ PLANS = {
             "softmax, convolution": (*SOFTMAX, *CONVOLUTION),
         },
     ),
+    # Models of texts have as many parameters as softmax within 4 %, by the width of their blocks.
+    "python": Plan(
+        ("data=python", "trainer.max_steps=1000"),
+        {"batch_size": 64},
+        ("softmax, rotary",),
+        {
+            "softmax, rotary": (*SOFTMAX, "model.mixer.rotary=true"),
+            "linear": LINEAR,
+            "linear_conv": (*BEST, "model.feedforward_dim=448"),
+            "gated": ("model=gated",),
+            "hybrid": ("model=hybrid", "model.feedforward_dim=480"),
+            "lstm": ("model=lstm", "model.feedforward_dim=256"),
+        },
+    ),
     "mnist-small": Plan(("experiment=beyond/mnist-small",), {"batch_size": 50}, *IMAGES),
     "cifar-small": Plan(("experiment=beyond/cifar-small",), {"batch_size": 50}, *IMAGES),
 }

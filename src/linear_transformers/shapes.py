@@ -98,9 +98,9 @@ class TextBatch(NamedTuple):
         values: The tokens.
         lengths: The numbers of tokens that are no padding; 0 is a row of padding alone.
         before: The token before each segment, whose past was in the same row of the batch before;
-            -1 where a text is read from here on.
+            -1 where a text is read from here on. None where no state is carried.
     """
 
     values: Tokens
     lengths: Lengths
-    before: TokensOne
+    before: TokensOne | None

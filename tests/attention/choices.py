@@ -13,6 +13,8 @@ SMALL = [
     ("model=linear", "model.mixer.attention.kernel=chunkwise"),
     ("model=lsh4", "model.mixer.attention.num_buckets=2", "model.mixer.attention.window=4"),
     ("model=reformer4", "model.mixer.attention.num_buckets=4", "model.mixer.attention.chunk=8"),
+    ("model=window", "model.mixer.attention.window=7"),
+    ("model=window", "model.mixer.attention.window=1"),
     ("model=sparse", "model.mixer.attention.stride=8"),
     (
         "model=sparse",
@@ -37,7 +39,7 @@ KEY_GATED = [
 ATTENTIONS = [
     name
     for name in TRANSFORMERS
-    if name != "linear_conv"  # whose attention is linear
+    if name not in ("linear_conv", "hybrid")  # whose attentions others have
     and "attention" in composed(f"model={name}")["model"]["mixer"]
 ]
 

@@ -31,6 +31,12 @@ def additive(attention, q, k, v):
     return weighted(torch.einsum("btshd,hd->bhts", pairs, attention.weight), before(q.shape[1]), v)
 
 
+def window(attention, q, k, v):
+    t = q.shape[1]
+    near = before(t) & ~before(t).tril(-attention.window)
+    return weighted(scores(q, k), near, v)
+
+
 def sparse(attention, q, k, v):
     i, j = torch.arange(q.shape[1])[:, None], torch.arange(q.shape[1])
     stride, summary = attention.numbers["stride"], attention.numbers["summary"]
@@ -164,6 +170,7 @@ DEFINITIONS = {
     backends.SoftmaxAttention: softmax,
     backends.AdditiveAttention: additive,
     backends.SparseAttention: sparse,
+    backends.WindowAttention: window,
     backends.LshAttention: lsh,
     backends.ReformerAttention: reformer,
     backends.RetentionAttention: retention,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from linear_transformers.config.folder import Configurations
+from linear_transformers.config.folder import OF_FILES, Configurations
 from tests.conftest import CONF, PROJECT
 
 PRIMARY = """# Do a thing.
@@ -89,7 +89,7 @@ def test_every_option_of_every_program_has_a_default_and_is_in_its_help(program)
     lines = [line.strip() for line in conf.help().splitlines()]
     for file in (conf.primary, *conf.uses.values()):
         keys = [line.split(":")[0] for line in file.read_text().splitlines() if line[:1].isalpha()]
-        for key in set(keys) - {"defaults", "inputs"}:
+        for key in set(keys) - {"defaults", *OF_FILES}:
             assert any(line.startswith(f"{key}=") for line in lines), key
     assert f"uv run {program}.py" in conf.help()
     assert (PROJECT / f"{program}.py").is_file()

@@ -11,9 +11,11 @@ from linear_transformers.attention import (
     LshAttention,
     SoftmaxAttention,
     SparseAttention,
+    WindowAttention,
 )
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import (
+    LSTM,
     DeltaNet,
     GatedDeltaNet,
     GatedLinearAttention,
@@ -58,6 +60,7 @@ MIXERS = {
     for attention in ATTENTIONS
     for parts in ("plain", "all")
 } | {
+    "lstm": LSTM,
     "retention": MultiScaleRetention,
     "retention, plain": partial(
         MultiScaleRetention, rotary=False, short_convolution=4, chunk_size=8, output_gate=None
@@ -85,6 +88,7 @@ OTHERS = {
     for name, attention in {
         "lsh": partial(LshAttention, num_buckets=2, window=4),
         "sparse": partial(SparseAttention, stride=4),
+        "window": partial(WindowAttention, window=5),
         "additive": AdditiveAttention,
     }.items()
 }

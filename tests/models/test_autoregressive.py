@@ -5,11 +5,12 @@ from functools import partial
 import pytest
 import torch
 
-from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention, WindowAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Block
 from linear_transformers.models.positions import sinusoids
+from linear_transformers.sampling import CompiledStepper
 from linear_transformers.testing import tensors
 from tests.conftest import autoregressive
 
@@ -60,6 +61,56 @@ def test_stepping_reproduces_forward_with_every_part(attention, norm_type, activ
     for i in range(9, LENGTH):
         output, state = model.step(tokens[:, i], state)
         torch.testing.assert_close(output, expected[:, i])
+
+
+def hybrid(**options) -> AutoregressiveTransformer:
+    """Linear attention, and in every second layer softmax attention to five positions."""
+    local = partial(MultiHeadAttention, attention=partial(WindowAttention, window=5))
+    parts = {"short_convolution": 4, "output_gate": "silu"}
+    options = {"num_layers": 4, "positions": "none", "local": local, "local_every": 2, **options}
+    return build(parts=parts, **options).double()
+
+
+def test_a_hybrid_steps_prefills_and_forks_as_it_was_trained():
+    model = hybrid()
+    tokens = tokens_of(model)
+    expected = model(tokens)
+    first, state = model.prefill(tokens[:, :9])
+    torch.testing.assert_close(first, expected[:, :9])
+    state = model.select(state, torch.tensor([2, 0, 0]))
+    for i in range(9, LENGTH):
+        output, state = model.step(tokens[[2, 0, 0], i], state)
+        torch.testing.assert_close(output, expected[[2, 0, 0], i])
+
+
+def test_a_hybrid_says_what_it_is_of():
+    stack = hybrid().stack
+    kinds = [mixer.name for mixer in stack.mixers]
+    assert kinds == ["LinearAttention", "WindowAttention"] * 2
+    assert stack.description == "4 layers of LinearAttention and WindowAttention"
+    assert stack.constant_state
+    assert stack.exactly_causal
+    assert stack.state_bytes(1) == stack.state_bytes(1000)
+    assert not hybrid(
+        local=partial(MultiHeadAttention, attention=SoftmaxAttention)
+    ).stack.constant_state
+
+
+def test_a_hybrid_has_no_compiled_step_and_its_gradients_reach_every_layer():
+    model = hybrid(dropout=0.2).train()
+    assert "layers of one kind" in CompiledStepper.unavailable(model.eval())
+    model.train()(tokens_of(model)).square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
+
+
+def test_local_layers_that_are_none_are_refused():
+    with pytest.raises(ValueError, match="local_every=5 makes layer 5 the first local one"):
+        hybrid(local_every=5)
+
+
+def test_a_hybrid_that_sees_everything_is_refused():
+    with pytest.raises(ValueError, match="WindowAttention has no bidirectional form"):
+        hybrid(causal=False)
 
 
 def test_axial_positions_are_of_the_row_the_column_and_the_channel():

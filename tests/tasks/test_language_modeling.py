@@ -74,7 +74,7 @@ def test_documents_in_segments_cost_what_they_cost_as_wholes(mixer, lanes):
     task = carrying(MIXERS[mixer])
     task.model.eval()
     all_of = documents(30, 7, 1, 64, 17)
-    data = SegmentsOf(all_of)
+    data = SegmentsOf(all_of, carry_state=True)
     with torch.no_grad():
         sums = [
             task.statistics(data[batch])
@@ -92,7 +92,7 @@ def test_documents_in_segments_cost_what_they_cost_as_wholes(mixer, lanes):
 def test_a_loss_has_the_gradients_of_its_own_segment(mixer):
     """Those of the segment after a past whose state is a constant; dropout is drawn."""
     task = carrying(MIXERS[mixer], dropout=0.2)
-    data = SegmentsOf(documents(40))
+    data = SegmentsOf(documents(40), carry_state=True)
     first, second = ([row] for row in segments_of(data.documents, SEGMENT).tolist()[:2])
     task.loss(data[first])
     task.model.stack.draws.set(1, 2)
@@ -115,7 +115,7 @@ def test_a_loss_has_the_gradients_of_its_own_segment(mixer):
 
 def test_a_row_in_which_a_text_begins_forgets_the_one_before():
     task = carrying(MIXERS["convolution"])
-    data = SegmentsOf(documents(24, 24, 24))
+    data = SegmentsOf(documents(24, 24, 24), carry_state=True)
     rows = [[0, 8, 0], [24, 8, 0]], [[8, 8, 1], [48, 8, 0]]
     with torch.no_grad():
         task.loss(data[rows[0]])
@@ -127,7 +127,7 @@ def test_a_row_in_which_a_text_begins_forgets_the_one_before():
 
 def test_evaluation_between_two_steps_of_training_leaves_its_state():
     ours, theirs = carrying(MIXERS["linear"]), carrying(MIXERS["linear"])
-    data = SegmentsOf(documents(80))
+    data = SegmentsOf(documents(80), carry_state=True)
     batches = [[row] for row in segments_of(data.documents, SEGMENT).tolist()]
     with torch.no_grad():
         for task in (ours, theirs):
@@ -139,7 +139,7 @@ def test_evaluation_between_two_steps_of_training_leaves_its_state():
 
 def test_what_is_carried_is_plain_and_comes_back():
     task = carrying(MIXERS["rotary"])
-    data = SegmentsOf(documents(80, 80))
+    data = SegmentsOf(documents(80, 80), carry_state=True)
     batches = [[[i, 8, i > 0], [80 + i, 8, i > 0]] for i in range(0, 32, 8)]
     assert task.carried is None
     for batch in batches[:2]:

@@ -19,6 +19,7 @@ from linear_transformers.attention.lsh import LshAttention
 from linear_transformers.attention.reformer import ReformerAttention
 from linear_transformers.attention.softmax import SoftmaxAttention
 from linear_transformers.attention.sparse import SparseAttention
+from linear_transformers.attention.window import WindowAttention
 
 __all__ = [
     "AdditiveAttention",
@@ -36,4 +37,5 @@ __all__ = [
     "RetentionAttention",
     "SoftmaxAttention",
     "SparseAttention",
+    "WindowAttention",
 ]

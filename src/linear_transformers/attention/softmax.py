@@ -88,13 +88,22 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         return self.state_bytes(length, dtype)
 
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
-        """Attend to keys and values [b, h, s, d or m], in their type."""
-        dtype, q = keys.dtype, q.transpose(1, 2).to(keys.dtype)
-        if torch.is_grad_enabled() and q.device.type == "cpu":
-            # In bfloat16 PyTorch's gradient takes up to seven times as long there.
-            q, keys, values = widened(q, keys, values)
-        with without_autocast(values):
-            out = F.scaled_dot_product_attention(
-                q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask
-            )
-        return out.to(dtype).transpose(1, 2)
+        return attended(q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask)
+
+
+def attended(q: sh.Queries, keys: Tensor, values: Tensor, **options: Any) -> sh.Outputs:
+    """Return the outputs of queries to keys and values [b, k, s, d or m], in their type.
+
+    Args:
+        q: The queries.
+        keys: The keys.
+        values: The values.
+        options: See PyTorch's `scaled_dot_product_attention`.
+    """
+    dtype, q = keys.dtype, q.transpose(1, 2).to(keys.dtype)
+    if torch.is_grad_enabled() and q.device.type == "cpu":
+        # In bfloat16 PyTorch's gradient takes up to seven times as long there.
+        q, keys, values = widened(q, keys, values)
+    with without_autocast(values):
+        out = F.scaled_dot_product_attention(q, keys, values, **options)
+    return out.to(dtype).transpose(1, 2)

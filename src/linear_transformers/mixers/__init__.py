@@ -9,9 +9,11 @@ from linear_transformers.mixers.fast_weights import (
     KimiDeltaAttention,
     MultiScaleRetention,
 )
+from linear_transformers.mixers.lstm import LSTM
 from linear_transformers.mixers.multi_head import MixerState, MultiHeadAttention
 
 __all__ = [
+    "LSTM",
     "CrossFactory",
     "DeltaNet",
     "GatedDeltaNet",

@@ -47,6 +47,9 @@ class Transformer(nn.Module):
         max_length: The length of the longest sequence, or those of the axes that it runs through
             (rows, columns, channels), the last one fastest; None is no bound.
         cross: The constructor of each layer's attention to the source; None is no decoder.
+        local: The constructor of the mixers of some layers, in place of `mixer`: of what they see
+            of a sequence, others see the rest. None is no such layers.
+        local_every: One layer of so many is such a layer, the last one.
         num_layers: The number of blocks.
         num_heads: The number of heads, h, a divisor of `model_dim`.
         model_dim: The width of the stack, e.
@@ -68,7 +71,7 @@ class Transformer(nn.Module):
 
     Raises:
         ValueError: See `Block`, `DecoderBlock` and `Positions`; or the stack is not causal, and
-            its mixer has no bidirectional form.
+            a mixer has no bidirectional form; or it has no layer that is to be a local one.
     """
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
@@ -81,6 +84,8 @@ class Transformer(nn.Module):
         max_length: Size | tuple[Size, ...] | None = None,
         cross: CrossFactory | None = None,
         *,
+        local: MixerFactory | None = None,
+        local_every: Depth = 4,
         num_layers: Depth,
         num_heads: Size,
         model_dim: Size,
@@ -105,9 +110,14 @@ class Transformer(nn.Module):
         )
         self.input_dim = self.positions.input_dim
         block = Block if cross is None else partial(DecoderBlock, cross=cross)
+        if local is not None and local_every > num_layers:
+            raise ValueError(
+                f"local_every={local_every} makes layer {local_every} the first local one, and "
+                f"there are {num_layers}. Use local_every={num_layers} or less."
+            )
         self.blocks = nn.ModuleList(  # pyright: ignore[reportAttributeAccessIssue]
             block(
-                mixer,
+                mixer if local is None or layer % local_every else local,
                 model_dim=model_dim,
                 num_heads=num_heads,
                 feedforward_dim=feedforward_dim,
@@ -116,11 +126,11 @@ class Transformer(nn.Module):
                 norm_type=norm_type,
                 activation=activation,
             )
-            for _ in range(num_layers)
+            for layer in range(1, num_layers + 1)
         )
-        if not causal and not self.mixer.is_bidirectional:
+        if not causal and (one_way := [x for x in self.mixers if not x.is_bidirectional]):
             raise ValueError(
-                f"{self.mixer.name} has no bidirectional form. Use "
+                f"{one_way[0].name} has no bidirectional form. Use "
                 "model.causal=true, or a model that `sees everything` in README's table."
             )
         # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
@@ -130,8 +140,28 @@ class Transformer(nn.Module):
 
     @property
     def mixer(self) -> Mixer[Any]:
-        """The first layer's mixer; all layers have the same kind."""
+        """The first layer's mixer, which is that of all layers but for local ones."""
         return self.blocks[0].mixer
+
+    @property
+    def mixers(self) -> list[Mixer[Any]]:
+        """The mixer of each layer."""
+        return [block.mixer for block in self.blocks]
+
+    @property
+    def mixer_name(self) -> str:
+        """The names of its kinds of mixers, for people."""
+        return " and ".join(dict.fromkeys(mixer.name for mixer in self.mixers))
+
+    @property
+    def constant_state(self) -> bool:
+        """Whether the state's size is independent of the length of the past."""
+        return all(mixer.constant_state for mixer in self.mixers)
+
+    @property
+    def exactly_causal(self) -> bool:
+        """Whether no output depends on a later position."""
+        return all(mixer.exactly_causal for mixer in self.mixers)
 
     @property
     def is_decoder(self) -> bool:
@@ -150,7 +180,7 @@ class Transformer(nn.Module):
         """The number of layers and the kind of mixer, for the run's log."""
         first, number = self.blocks[0], len(self.blocks)
         crossed = f", {first.cross.name} to the source" if isinstance(first, DecoderBlock) else ""
-        return f"{number} layers of {self.mixer.name}{crossed}"
+        return f"{number} layers of {self.mixer_name}{crossed}"
 
     def kernel_on(self, device: torch.device) -> str:
         """Return the name of the mixers' implementation on a device, for the run's log."""
@@ -220,7 +250,7 @@ class Transformer(nn.Module):
             source_length: The length of the source, of which a decoder's state holds memories.
         """
         dtype = self._weight.dtype
-        own = sum(block.mixer.state_bytes(length, dtype) for block in self.blocks)
+        own = sum(mixer.state_bytes(length, dtype) for mixer in self.mixers)
         assert self.is_decoder == (source_length is not None), "a decoder's state holds its source"
         if source_length is None:
             return own

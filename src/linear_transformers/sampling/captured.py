@@ -11,7 +11,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention
-from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, StackState
 from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 from linear_transformers.shapes import TokensOne
@@ -41,9 +40,8 @@ class CapturedStepper(Stepper):
     ) -> str | None:
         if reason := super().unavailable(model, precision):
             return reason
-        mixer = model.stack.mixer
-        attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
-        if type(attention) is not LinearAttention:
+        attentions = [getattr(mixer, "attention", None) for mixer in model.stack.mixers]
+        if any(type(attention) is not LinearAttention for attention in attentions):
             return "it is made for linear attention, and the model has another"
         positions = model.stack.positions
         if positions.max_length is None and positions.kind != "none":

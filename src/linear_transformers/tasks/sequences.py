@@ -62,15 +62,15 @@ class SequenceTask(Task):
         return self.model.stack.kernel_on(device)
 
     def cautions(self) -> list[str]:
-        if self.model.stack.mixer.exactly_causal:
+        if self.model.stack.exactly_causal:
             return []
         return ["later values change earlier outputs: its figures are not valid likelihoods"]
 
     def cut(self, place: Place) -> None:
-        mixer = self.model.stack.mixer
-        if not mixer.divisible:
+        whole = [mixer for mixer in self.model.stack.mixers if not mixer.divisible]
+        if whole:
             raise ValueError(
-                f"{mixer.name} has no state that adds up over pieces of a sequence, which "
+                f"{whole[0].name} has no state that adds up over pieces of a sequence, which "
                 "trainer=sequence_parallel needs. Use model=linear or another recurrence, or "
                 "trainer=ddp, which divides batches."
             )

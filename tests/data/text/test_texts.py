@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from linear_transformers.data import PythonSources, TextFiles
-from linear_transformers.data.text import END, TOKENIZERS, Document, Documents, documents, segments
+from linear_transformers.data.text import END, TOKENIZERS, Document, Documents, documents
 from linear_transformers.data.text.documents import documents_of
 from linear_transformers.data.text.segments import (
     NOTHING,
@@ -177,12 +177,13 @@ def test_few_documents_have_longer_segments():
 
 
 def test_a_batch_says_what_is_before_its_segments():
-    data = SegmentsOf(numbered(5, 6))
+    data = SegmentsOf(numbered(5, 6), carry_state=True)
     values, lengths, before = data[[[0, 3, 0], [7, 2, 1], [0, 0, 0]]]
     assert lengths.tolist() == [3, 2, 0]
     assert before.tolist() == [NOTHING, 1006, NOTHING]
     assert values.tolist() == [[1000, 1001, 1002], [1007, 1008, END], [END] * 3]
-    assert segments.SegmentsOf(numbered(5))[[[0, 0, 0]]].values.shape == (1, 1)
+    assert SegmentsOf(numbered(5))[[[0, 0, 0]]].values.shape == (1, 1)
+    assert SegmentsOf(numbered(5))[[[0, 3, 0]]].before is None
 
 
 # Files.

@@ -168,7 +168,7 @@ class TextSource(DataSource):
         # batch_size=None: the sampler's items are whole batches. No worker processes: there is
         # nothing to compute.
         return DataLoader(
-            SegmentsOf(self.documents(split)),
+            SegmentsOf(self.documents(split), carry_state=self.carry_state),
             batch_size=None,
             sampler=batches,
             pin_memory=torch.cuda.is_available(),

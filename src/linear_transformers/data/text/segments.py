@@ -172,18 +172,20 @@ class SegmentsOf(Dataset[TextBatch]):
 
     Args:
         documents: The documents.
+        carry_state: Whether states are carried.
     """
 
-    def __init__(self, documents: Documents):
+    def __init__(self, documents: Documents, *, carry_state: bool = False):
         self.documents = documents
+        self.carry_state = carry_state
 
     def __getitem__(self, segments: list[list[int]]) -> TextBatch:
         tokens = self.documents.tokens
         lengths = [length for _, length, _ in segments]
         values = np.full((len(segments), max(1, *lengths)), END, np.int64)
-        before = np.full(len(segments), NOTHING)
+        before = torch.full((len(segments),), NOTHING) if self.carry_state else None
         for row, (start, length, continues) in enumerate(segments):
             values[row, :length] = tokens[start : start + length]
-            if continues:
-                before[row] = tokens[start - 1]
-        return TextBatch(*map(torch.from_numpy, (values, np.array(lengths), before)))
+            if before is not None and continues:
+                before[row] = int(tokens[start - 1])
+        return TextBatch(torch.from_numpy(values), torch.tensor(lengths), before)

@@ -105,7 +105,7 @@ class SampleImages(Use[ImageModel]):
             if exact is not None:
                 record.step_against_forward = self._step_difference(trained, exact)
             record.checkpoint, record.config = str(trained.path), trained.config
-            record.attention = task.model.stack.mixer.name
+            record.attention = task.model.stack.mixer_name
             record.device, record.stepper = str(task.model.device), stepper.description
             record.batch, record.steps_each = self.batch, prompts.steps
             folder.save()

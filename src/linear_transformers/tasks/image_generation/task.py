@@ -80,7 +80,7 @@ class ImageGeneration(SequenceTask):
         figure = evaluation.figures["bits_per_dim"]
         print_table(
             "test bits/dim",
-            ("this model", f"{figure:.3f}", self.model.stack.mixer.name),
+            ("this model", f"{figure:.3f}", self.model.stack.mixer_name),
             ("histogram", f"{tables.histogram:.3f}", "each position on its own"),
             ("neighbours", f"{tables.neighbours:.3f}", "given the left and upper pixel"),
         )

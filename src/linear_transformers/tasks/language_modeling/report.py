@@ -28,7 +28,7 @@ def report(
     output.summary({"baseline/xz": alone})
     print_table(
         "test bits/byte",
-        ("this model", f"{figures['bits_per_byte']:.3f}", task.model.stack.mixer.name),
+        ("this model", f"{figures['bits_per_byte']:.3f}", task.model.stack.mixer_name),
         ("xz -9e", f"{alone:.3f}", "the test texts on their own"),
         ("perplexity", f"{figures['perplexity']:.2f}", f"of {data.shape.tokenizer.noun}"),
     )

@@ -92,7 +92,7 @@ class SampleText(Use[LanguageModel]):
                     "sha256": file_hash(trained.path),
                     "weights": trained.weights,
                     "config": trained.config,
-                    "attention": model.stack.mixer.name,
+                    "attention": model.stack.mixer_name,
                     "device": str(model.device),
                     "stepper": stepper.description,
                     "step_against_forward": difference,
@@ -133,9 +133,9 @@ class SampleText(Use[LanguageModel]):
                 " or less."
             )
         endless = self.length is None or read + self.length > shape.segment
-        if not stack.mixer.constant_state and endless:
+        if not stack.constant_state and endless:
             print(
-                f"caution  {stack.mixer.name} was trained on {shape.segment} {noun} at a time. "
+                f"caution  {stack.mixer_name} was trained on {shape.segment} {noun} at a time. "
                 "Beyond, its texts get worse, and each step costs more than the one before.",
                 file=sys.stderr,
             )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
@@ -55,13 +55,11 @@ class LanguageModeling(SequenceTask):
         if not isinstance(self.distribution, Categorical):
             raise ValueError("Tokens have no order: use task/distribution=categorical.")
         self.bytes_of = torch.tensor([len(piece) for piece in shape.tokenizer.pieces])
-        self._carries = False
         self._state: StackState | None = None  # after the last batch of training
         self._evaluated: StackState | None = None  # of evaluation, which comes between them
 
     def prepare(self, data: TextSource) -> list[str]:
-        self._carries = data.carry_state
-        if self._carries:
+        if data.carry_state:
             self._check_carried()
         return data.notes()
 
@@ -113,23 +111,22 @@ class LanguageModeling(SequenceTask):
         self, batch: TextBatch, state: StackState | None
     ) -> tuple[Float[Tensor, "b t"], StackState | None]:
         """Return the nats of each token, 0 at padding, and the state to carry on."""
-        if self._carries:
-            start = torch.where(batch.before == NOTHING, self.model.start_token, batch.before)
-            tokens = torch.cat([start.unsqueeze(1), batch.values[:, :-1]], dim=1)
-            parameters, state = self.model.prefill(tokens, self._begun(batch, state))
-            state = tree_map(lambda x: x.detach() if isinstance(x, Tensor) else x, state)
-            values = batch.values
-        else:
+        if batch.before is None:
             parameters, values = self.predict(batch.values)
+        else:
+            continues, values = batch.before != NOTHING, batch.values
+            start = torch.where(continues, batch.before, self.model.start_token)
+            tokens = torch.cat([start.unsqueeze(1), values[:, :-1]], dim=1)
+            parameters, state = self.model.prefill(tokens, self._begun(continues, state))
+            state = tree_map(lambda x: x.detach() if isinstance(x, Tensor) else x, state)
         nats = -self.distribution.log_prob(parameters, values)
         return torch.where(self._real(batch), nats, 0), state
 
-    def _begun(self, batch: TextBatch, state: StackState | None) -> StackState:
+    def _begun(self, continues: Bool[Tensor, " b"], state: StackState | None) -> StackState:
         """Return the state before a batch: that of the batch before, empty where a text begins."""
-        empty = self.model.init_state(len(batch.values))
+        empty = self.model.init_state(len(continues))
         if state is None or _rows(state) != _rows(empty):  # then all texts begin
             return empty
-        continues = batch.before != NOTHING
 
         def chosen(carried: Any, nothing: Any) -> Any:
             if not isinstance(carried, Tensor):
@@ -145,10 +142,10 @@ class LanguageModeling(SequenceTask):
     def _check_carried(self) -> None:
         """Refuse models whose states cannot be carried over segments."""
         stack = self.model.stack
-        if not stack.mixer.constant_state:
+        if not stack.constant_state:
             raise ValueError(
                 f"data.carry_state=true carries a state over whole documents, and that of "
-                f"{stack.mixer.name} grows with them. Use a model of constant state: model=linear, "
+                f"{stack.mixer_name} grows with them. Use a model of constant state: model=linear, "
                 "or model=window."
             )
         if stack.positions.kind != "none":
