@@ -83,17 +83,21 @@ def catching(*, silent: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def deferred(*, silent: bool = False) -> Iterator[None]:
     """Note signals instead of raising; whoever finds one by `noted` or `check` ends the body.
+
+    Args:
+        silent: Whether to leave out the line that says so: the end is a moment away.
 
     Raises:
         Stopped: A signal came, and the body has ended by itself.
     """
-    _state.deferring = True
+    before = _state.silent
+    _state.deferring, _state.silent = True, before or silent
     try:
         yield
     finally:
-        _state.deferring = False
+        _state.deferring, _state.silent = False, before
     check()
 
 

@@ -23,7 +23,7 @@ from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.folder import claim_folder, shown
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.sampling import stepper_of
-from linear_transformers.stopping import Stopped
+from linear_transformers.stopping import Stopped, deferred, noted
 from linear_transformers.tasks.base import Row, Use, Watch
 from linear_transformers.tasks.generation import checked_steps
 from linear_transformers.tasks.language_modeling.continuation import Continuation
@@ -161,8 +161,12 @@ class _Texts:
         self._begun = self._last = 0.0
 
     def draw(self, continuations: Iterator[tuple[list[str], list[Continuation]]]) -> None:
-        """Show and write what the tokens add, one after the other."""
-        with ExitStack() as display:
+        """Show and write what the tokens add, one after the other.
+
+        Raises:
+            Stopped: A signal came.
+        """
+        with deferred(silent=True), ExitStack() as display:  # whole tokens are shown and written
             for added, self._texts in continuations:
                 if not self.count:  # the prompt has been read
                     self._begun = time.perf_counter()
@@ -171,6 +175,8 @@ class _Texts:
                 self._write(added)
                 self.count += 1
                 self._last = time.perf_counter()
+                if noted():
+                    break
 
     def end(self, why: str) -> None:
         """End the texts that have not ended, and close the files."""
