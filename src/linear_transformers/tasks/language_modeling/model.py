@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from linear_transformers.config.ranges import Count, Positive, Seed, Share, ranged
@@ -118,6 +118,20 @@ class LanguageModel(Trained):
         return torch.from_numpy(tokens[: count * size].astype("int64")).view(count, size)
 
     @torch.inference_mode()
+    def nats(self, values: Int[Tensor, " t"]) -> Float[Tensor, " t"]:
+        """Return the nats of each token of a text, given all before it, on the CPU.
+
+        Args:
+            values: The tokens, from the first on. They are read a part at a time.
+        """
+        model, parts, state = self.task.model, [], None
+        whole = values.unsqueeze(0).to(model.device)
+        tokens = model.with_start(whole)[:, :-1]
+        for part, read in zip(whole.split(READ, dim=1), tokens.split(READ, dim=1), strict=True):
+            parameters, state = model.prefill(read, state)
+            parts.append(-self.task.distribution.log_prob(parameters, part)[0].cpu())
+        return torch.cat(parts)
+
     def bits_per_byte(self, text: str) -> float:
         """Return the bits per byte of a text, which is read as a whole, its end not included.
 
@@ -126,10 +140,5 @@ class LanguageModel(Trained):
         """
         if not text:
             raise ValueError("An empty text has no bits per byte.")
-        model, nats, state = self.task.model, 0.0, None
-        values = self.tokens(text).unsqueeze(0).to(model.device)
-        tokens = model.with_start(values)[:, :-1]
-        for part, read in zip(values.split(READ, dim=1), tokens.split(READ, dim=1), strict=True):
-            parameters, state = model.prefill(read, state)
-            nats -= self.task.distribution.log_prob(parameters, part).double().sum().item()
+        nats = self.nats(self.tokens(text)).double().sum().item()
         return nats / math.log(2) / len(text.encode())

@@ -1,0 +1,76 @@
+"""Bits per byte by the place in a document: who profits from a long past, and who is lost in it.
+
+    uv run --group dev python -m benchmarks.context RUN [RUN ...] --runs runs
+
+Language models read test documents of their data from their beginnings on, with all of it as their
+past. A row is of the bytes since the row before; shorter documents are left out of it. Beyond the
+segments that it was trained on, a model is on its own.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.collect import source_of
+from benchmarks.plots import plot
+from benchmarks.record import Measurement
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.tasks.language_modeling.model import LanguageModel
+from linear_transformers.tasks.loading import load
+
+PLACES = [2**i for i in range(4, 14)]  # bytes from the beginning
+DOCUMENTS = 40
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("ckpts", nargs="+", help="runs or checkpoints, all on the same data")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
+    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="the longest ones")
+    options = parser.parse_args()
+    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
+    sources = [source_of(path.parent.parent) for path in paths]
+    title = "Bits per byte by the place in a document"
+    seeds = [source["seed"] for source in sources]
+    measurement = Measurement("context", title, device="cpu", seeds=seeds)
+    curves: dict[str, dict[int, float]] = {}
+    for path in paths:
+        trained = load(path, device="cpu")
+        if not isinstance(trained, LanguageModel):
+            raise SystemExit(f"error: {path} is no model of texts.")
+        name = trained.task.model.stack.mixer_name
+        curves[name] = by_place(trained, options.documents)
+    rows = [
+        {"bytes": place, **{name: round(curve[place], 4) for name, curve in curves.items()}}
+        for place in PLACES
+        if all(place in curve for curve in curves.values())
+    ]
+    path = measurement.save(rows, sources=sources)
+    picture = plot(
+        curves, path.with_suffix(".png"), x_label="bytes from the beginning of a document",
+        y_label="bits per byte", log_x=True,
+    )  # fmt: skip
+    print(f"{markdown(rows)}\n{path}\n{picture}")
+
+
+def by_place(trained: LanguageModel, count: int) -> dict[int, float]:
+    """Return the mean bits per byte since the place before, of the longest documents."""
+    documents = trained.data().documents("test")
+    pairs = zip(documents.starts, documents.ends, strict=True)
+    longest = sorted(pairs, key=lambda pair: pair[0] - pair[1])[:count]
+    sums: dict[int, list[np.ndarray]] = {place: [] for place in PLACES}
+    for start, end in longest:
+        values = np.asarray(documents.tokens[start : min(end - 1, start + PLACES[-1])], np.int64)
+        bits = trained.nats(torch.from_numpy(values)).numpy() / math.log(2)
+        for before, place in zip([0, *PLACES], PLACES, strict=False):
+            if len(bits) >= place:
+                sums[place].append(bits[before:place])
+    return {place: float(np.concatenate(found).mean()) for place, found in sums.items() if found}
+
+
+if __name__ == "__main__":
+    main()
