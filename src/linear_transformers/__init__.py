@@ -41,6 +41,10 @@ A trained model, from Python:
     model = lt.load("runs/PAIRS")                 # a Translator
     model.translate(["the 9th of May 1943"])      # for each text the best ones, with scores
 
+    model = lt.load("runs/TEXT")                  # a LanguageModel
+    model.generate("def fibonacci(", n=4, length=500, temperature=0.8, top_p=0.95)
+    model.bits_per_byte(text)                     # of a text of any length
+
 A model of other sequences is a SequenceModel: `log_likelihood` and `prefix`.
 """
 
@@ -76,8 +80,8 @@ def load(
             the process ends. Nothing else of a checkpoint can run code.
 
     Returns:
-        An `ImageModel`, `SpeechModel`, `Translator` or `SequenceModel`: what the checkpoint's task
-        is loaded as, with methods for what it can do.
+        An `ImageModel`, `LanguageModel`, `SpeechModel`, `Translator` or `SequenceModel`: what the
+        checkpoint's task is loaded as, with methods for what it can do.
 
     Raises:
         ValueError: There is no such run or file, it is damaged, or it names classes from outside.
