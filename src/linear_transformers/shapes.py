@@ -5,7 +5,7 @@
     t  query position   d  query/key width   v  vocabulary, or pixel levels
     s  source position  c  feature width     m  value width, per head
     n  chunk            l  position in chunk p  parameters of a distribution
-    a  hashing round    w  window of a bucket g  random direction
+    a  hashing round    w  window           g  random direction
     f  mel bands        u  labels of an utterance
     i  input width of a stack of layers
     r  rows: sequences selected from a batch; one selected twice is forked

@@ -81,7 +81,7 @@ def test_the_scale_multiplies_the_dot_product(form):
     torch.testing.assert_close(form(linear, q, k, v), form(plain, q / 2, k / 2, v))
 
 
-@pytest.mark.parametrize("model", ["linear", "softmax"])
+@pytest.mark.parametrize("model", ["linear", "softmax", "window"])
 def test_a_scale_that_is_not_positive_is_refused(model, raises_one_line):
     with raises_one_line("scale=-1", "above 0"):
         build((f"model={model}", "model.mixer.attention.scale=-1"))

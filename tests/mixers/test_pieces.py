@@ -73,8 +73,8 @@ def test_what_is_sent_does_not_depend_on_the_length(found, name):
 
 def test_every_recurrence_can_be_cut():
     constant = [name for name in ALL if ALL[name](WIDTH, HEADS).constant_state]
-    constant.remove("lsh all")  # whose state is no linear function of the one before
-    assert constant == MIXERS
+    # Their states are no linear functions of those before.
+    assert [name for name in constant if name not in ("lstm", "lsh all", "window all")] == MIXERS
 
 
 def test_fewer_positions_than_devices_are_refused(raises_one_line):

@@ -1,10 +1,11 @@
-"""Softmax attention to the last few positions, whose state has one size."""
+"""Softmax attention to the last positions only: a past of one size, however long it was."""
 
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
@@ -14,33 +15,43 @@ from linear_transformers.config.ranges import Positive, Size, ranged
 
 
 class WindowState(NamedTuple):
-    """The last keys and values, the latest at the end, and how many of them each sequence has."""
+    """The keys and values of the last w positions.
 
-    keys: Float[Tensor, "b k kept d"]
-    values: Float[Tensor, "b k kept m"]
-    written: Int[Tensor, " b"]
+    Position i is in slot i mod w, so that a step writes one slot and moves nothing.
+
+    Attributes:
+        keys: The keys; zeros in slots that were not written.
+        values: The values, likewise.
+        written: The number of positions of each sequence so far.
+    """
+
+    keys: Float[Tensor, "b k w d"]
+    values: Float[Tensor, "b k w m"]
+    written: sh.Lengths
 
 
 class WindowAttention(CausalAttention[WindowState]):
-    """Softmax attention in which each position sees itself and the `window` - 1 before it.
+    """Softmax attention in which a position sees itself and the w - 1 positions before it.
 
         V'_i = sum_{i-w<j<=i} exp(scale q_i . k_j) v_j / sum_{i-w<j<=i} exp(scale q_i . k_j)
 
-    Costs O(t w d) for t positions; the state holds w - 1 keys and values. Sliding-window attention
-    (Beltagy et al., 2020), as hybrids of it and recurrences have it (De et al., 2024).
+    Costs O(t w d) for t positions; the state holds w keys and values, and a step reads them all.
+    Sliding-window attention (Beltagy et al., 2020), as hybrids of it and recurrences have it (De
+    et al., 2024).
 
     Args:
         num_heads: The number of heads, h.
         head_dim: The width of queries, keys and values of a head: d and m.
-        window: The number of positions that one sees, w.
-        scale: The factor of the dot product; None is 1/sqrt(d).
+        window: The number of positions that each sees, w.
+        scale: The factor of the dot product. None is 1/sqrt(d).
         num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
             the queries of a group of heads (Ainslie et al., 2023). None is h.
 
     Raises:
-        ValueError: The heads do not divide into equal groups.
+        ValueError: A number is out of its range, or the heads do not divide into equal groups.
     """
 
+    kernel = "sdpa"
     constant_state: ClassVar[bool] = True
 
     @ranged
@@ -57,6 +68,13 @@ class WindowAttention(CausalAttention[WindowState]):
         self.window = window
         self.scale = scale
 
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
+        self.check(q, k, v)
+        keys, values = k.transpose(1, 2), v.transpose(1, 2)
+        own = (x[:, :, : self.window] for x in (keys, values))
+        first = self._attended(q[:, : self.window], *own, is_causal=True)
+        return self._followed(first, q, keys, values)
+
     def init_state(
         self,
         batch: int,
@@ -65,61 +83,103 @@ class WindowAttention(CausalAttention[WindowState]):
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> WindowState:
-        shape = (batch, self.num_key_heads, self.window - 1, self.head_dim)
+        shape = (batch, self.num_key_heads, self.window, self.head_dim)
         keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         return WindowState(keys, values, torch.zeros(batch, device=device, dtype=torch.long))
 
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: WindowState
     ) -> tuple[sh.Output, WindowState]:
-        self.check_heads(POSITION, q_i, keys=(k_i, v_i))
-        keys = torch.cat([state.keys, k_i.unsqueeze(2).to(state.keys.dtype)], dim=2)
-        values = torch.cat([state.values, v_i.unsqueeze(2).to(state.values.dtype)], dim=2)
-        seen = torch.arange(self.window, device=k_i.device) + state.written[:, None] >= (
-            self.window - 1
-        )
-        out = self._attended(q_i.unsqueeze(1), keys, values, seen[:, None, None])
-        return out.squeeze(1), self._after(keys, values, state.written + 1)
+        return self._step(q_i, k_i, v_i, state, Tensor.scatter)
+
+    def step_in_place(
+        self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: WindowState
+    ) -> tuple[sh.Output, WindowState]:
+        """Step without a copy of the window, unless a backward pass will read it."""
+        write = Tensor.scatter if torch.is_grad_enabled() else Tensor.scatter_
+        return self._step(q_i, k_i, v_i, state, write)
+
+    def select(self, state: WindowState, rows: sh.Rows) -> WindowState:
+        return WindowState(*(part[rows] for part in state))
 
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: WindowState | None = None
     ) -> tuple[sh.Outputs, WindowState]:
         self.check(q, k, v)
-        batch, length = q.shape[:2]
+        past = state or self.init_state(len(k), device=k.device, dtype=k.dtype)
+        count, window = q.shape[1], self.window
+        keys, values = (
+            torch.cat([_turned(old, past.written), new.transpose(1, 2).to(old.dtype)], dim=2)
+            for old, new in ((past.keys, k), (past.values, v))
+        )
+        written = past.written + count
+        last = (_turned(x[:, :, count:], -written) for x in (keys, values))
+        after = WindowState(*last, written)
         if state is None:
-            state = self.init_state(batch, device=k.device, dtype=k.dtype)
-        keys = torch.cat([state.keys.to(k.dtype), k.transpose(1, 2)], dim=2)
-        values = torch.cat([state.values.to(v.dtype), v.transpose(1, 2)], dim=2)
-        # Each block of queries sees its own keys and the w - 1 before them.
-        size = min(self.window, length)
-        blocks = -(-length // size)
-        room = blocks * size - length
-        parts = [
-            F.pad(x, (0, 0, 0, room)).unfold(2, size + self.window - 1, size).movedim(2, 1)
+            return self.forward(q, k, v), after
+        first = min(count, window)
+        seen = self._band(first, q.device)
+        known = torch.arange(window + first, device=q.device) >= window - past.written.unsqueeze(1)
+        near = (x[:, :, : window + first] for x in (keys, values))
+        begin = self._attended(q[:, :first], *near, attn_mask=seen & known[:, None, None])
+        return self._followed(begin, q, keys[:, :, window:], values[:, :, window:]), after
+
+    def _step(
+        self,
+        q_i: sh.Query,
+        k_i: sh.Key,
+        v_i: sh.Value,
+        state: WindowState,
+        write: Callable[[Tensor, int, Tensor, Tensor], Tensor],
+    ) -> tuple[sh.Output, WindowState]:
+        self.check_heads(POSITION, q_i, keys=(k_i, v_i))
+        slot = (state.written % self.window).view(-1, 1, 1, 1).expand_as(k_i.unsqueeze(2))
+        keys, values = (
+            write(old, 2, slot, new.unsqueeze(2).to(old.dtype))
+            for old, new in ((state.keys, k_i), (state.values, v_i))
+        )
+        known = torch.arange(self.window, device=q_i.device) <= state.written.unsqueeze(1)
+        output = self._attended(q_i.unsqueeze(1), keys, values, attn_mask=known[:, None, None])
+        return output.squeeze(1), WindowState(keys, values, state.written + 1)
+
+    def _followed(
+        self,
+        first: Float[Tensor, "b first h m"],
+        q: sh.Queries,
+        keys: Float[Tensor, "b k s d"],
+        values: Float[Tensor, "b k s m"],
+    ) -> sh.Outputs:
+        """Return the outputs of all positions, given those of the first w.
+
+        Each further block of w positions sees itself and the block before.
+        """
+        window, rest = self.window, q.shape[1] - self.window
+        if rest <= 0:
+            return first
+        end = -rest % window
+        q = F.pad(q[:, window:], (0, 0, 0, 0, 0, end)).unflatten(1, (-1, window)).flatten(0, 1)
+        keys, values = (
+            F.pad(x, (0, 0, 0, end)).unfold(2, 2 * window, window).permute(0, 2, 1, 4, 3)
             for x in (keys, values)
-        ]
-        ours, there = (torch.arange(n, device=q.device) for n in (size, parts[0].shape[-1]))
-        behind = ours[:, None] - there + self.window - 1  # how many positions a key is before
-        near = (behind >= 0) & (behind < self.window)
-        places = there + size * torch.arange(blocks, device=q.device)[:, None]
-        written = places >= self.window - 1 - state.written[:, None, None]
-        queries = F.pad(q, (0, 0, 0, 0, 0, room)).unflatten(1, (blocks, size)).flatten(0, 1)
-        keys_of, values_of = (part.flatten(0, 1).transpose(-1, -2) for part in parts)
-        seen = (written[:, :, None] & near).flatten(0, 1).unsqueeze(1)
-        out = self._attended(queries, keys_of, values_of, seen)
-        out = out.unflatten(0, (batch, blocks)).flatten(1, 2)[:, :length]
-        return out, self._after(keys, values, state.written + length)
+        )
+        own = (x.flatten(0, 1) for x in (keys, values))
+        outputs = self._attended(q, *own, attn_mask=self._band(window, q.device))
+        outputs = outputs.unflatten(0, keys.shape[:2]).flatten(1, 2)[:, :rest]
+        return torch.cat([first, outputs], dim=1)
 
-    def select(self, state: WindowState, rows: sh.Rows) -> WindowState:
-        return WindowState(*(part[rows] for part in state))
+    def _attended(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
+        return attended(q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask)
 
-    def _attended(self, q: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        options = {"scale": self.scale, "enable_gqa": self.group > 1}
-        return attended(q, keys, values, attn_mask=mask, **options)
+    def _band(self, count: int, device: torch.device) -> Bool[Tensor, "t s"]:
+        """Return which keys queries see: those of as many positions, after those of w others."""
+        keys = torch.arange(-self.window, count, device=device)
+        back = keys[self.window :].unsqueeze(1) - keys
+        return (back >= 0) & (back < self.window)
 
-    def _after(self, keys: Tensor, values: Tensor, written: Tensor) -> WindowState:
-        """Return the state after keys and values, of which it keeps the last."""
-        begin = keys.shape[2] - self.window + 1
-        # Cloned: a view would keep the whole sequence in memory.
-        keys, values = (x[:, :, begin:].clone() for x in (keys, values))
-        return WindowState(keys, values, written.clamp(max=self.window - 1))
+
+def _turned(x: Float[Tensor, "b k w d"], by: sh.Lengths) -> Float[Tensor, "b k w d"]:
+    """Return slots in which the one at `by` comes first, row by row: from slots to positions in
+    their order, and back."""
+    window = x.shape[2]
+    slots = (torch.arange(window, device=x.device) + by.unsqueeze(1)) % window
+    return x.take_along_dim(slots[:, None, :, None], dim=2)
