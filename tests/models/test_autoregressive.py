@@ -96,16 +96,32 @@ def test_a_hybrid_says_what_it_is_of():
     ).stack.constant_state
 
 
-def test_a_hybrid_has_no_compiled_step_and_its_gradients_reach_every_layer():
+@pytest.mark.parametrize("attention", [*ATTENTIONS.values(), WindowAttention])
+def test_a_hybrid_has_no_compiled_step(attention):
+    """Nor one of layers of the same name, whose options differ."""
+    model = hybrid(local=partial(MultiHeadAttention, attention=attention)).float()
+    assert "layers of one kind" in CompiledStepper.unavailable(model)
+
+
+def test_a_hybrids_kernels_are_those_of_all_its_layers(raises_one_line):
+    cpu = torch.device("cpu")
+    assert hybrid().stack.kernel_on(cpu).endswith(", sdpa")
+    linear = partial(LinearAttention, feature_map=Elu, kernel="cuda")
+    with raises_one_line("kernel=cuda", "kernel=auto"):
+        hybrid(local=partial(MultiHeadAttention, attention=linear)).stack.kernel_on(cpu)
+
+
+def test_a_hybrids_gradients_reach_every_layer():
     model = hybrid(dropout=0.2).train()
-    assert "layers of one kind" in CompiledStepper.unavailable(model.eval())
-    model.train()(tokens_of(model)).square().sum().backward()
+    model(tokens_of(model)).square().sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
 def test_local_layers_that_are_none_are_refused():
     with pytest.raises(ValueError, match="local_every=5 makes layer 5 the first local one"):
         hybrid(local_every=5)
+    with pytest.raises(ValueError, match="local_every=1 was asked for; it must be at least 2"):
+        hybrid(local_every=1)  # all layers: that is `mixer`
 
 
 def test_a_hybrid_that_sees_everything_is_refused():

@@ -113,8 +113,8 @@ class WindowAttention(CausalAttention[WindowState]):
             for old, new in ((past.keys, k), (past.values, v))
         )
         written = past.written + count
-        last = (_turned(x[:, :, count:], -written) for x in (keys, values))
-        after = WindowState(*last, written)
+        last_keys, last_values = (_turned(x[:, :, count:], -written) for x in (keys, values))
+        after = WindowState(last_keys, last_values, written)
         if state is None:
             return self.forward(q, k, v), after
         first = min(count, window)

@@ -22,6 +22,7 @@ CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # where none makes sense
 Size = Annotated[int, Ge(1), Le(2**20)]  # of a tensor, along one axis
 Taps = Annotated[int, Ge(1), Le(256)]  # of a short convolution
 Depth = Annotated[int, Ge(1), Le(10_000)]  # of layers
+Period = Annotated[int, Ge(2), Le(10_000)]  # of layers of another kind
 Directions = Annotated[int, Ge(1), Le(2**14)]  # of random features
 Sentences = Annotated[int, Ge(1), Le(10**6)]  # to synthesise
 Masks = Annotated[int, Ge(0), Le(1000)]

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
+from linear_transformers.config.ranges import Depth, Fraction, Period, Size, ranged
 from linear_transformers.mixers import CrossFactory, Mixer, MixerFactory
 from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.decoder import DecoderBlock, DecoderState
@@ -67,6 +67,7 @@ class Transformer(nn.Module):
     Attributes:
         input_dim: The width of the inputs, i.
         model_dim: The width of the outputs, e.
+        is_hybrid: Whether some layers are local ones.
         draws: What masks of dropout are drawn from in training.
 
     Raises:
@@ -85,7 +86,7 @@ class Transformer(nn.Module):
         cross: CrossFactory | None = None,
         *,
         local: MixerFactory | None = None,
-        local_every: Depth = 4,
+        local_every: Period = 4,
         num_layers: Depth,
         num_heads: Size,
         model_dim: Size,
@@ -103,6 +104,7 @@ class Transformer(nn.Module):
             gated = max(8, round(model_dim / 3) * 8)  # in all as many weights as without a gate
             feedforward_dim = gated if activation == "swiglu" else 4 * model_dim
         self.causal = causal
+        self.is_hybrid = local is not None
         self.activation_checkpointing = activation_checkpointing
         self.model_dim = model_dim
         self.positions = Positions(
@@ -183,8 +185,14 @@ class Transformer(nn.Module):
         return f"{number} layers of {self.mixer_name}{crossed}"
 
     def kernel_on(self, device: torch.device) -> str:
-        """Return the name of the mixers' implementation on a device, for the run's log."""
-        return self.mixer.kernel_on(device) if self.causal else "bidirectional"
+        """Return the names of the mixers' implementations on a device, for the run's log.
+
+        Raises:
+            ValueError: One that was requested cannot run there.
+        """
+        if not self.causal:
+            return "bidirectional"
+        return ", ".join(dict.fromkeys(mixer.kernel_on(device) for mixer in self.mixers))
 
     def summarize(self, source: Source, lengths: Lengths | None = None) -> tuple[Any, ...]:
         """Return the memory that each layer keeps of a source.

@@ -74,8 +74,8 @@ class CompiledStepper(Stepper):
         """Return why the stepper cannot run a model, or None. The first call ever compiles it."""
         stack, device = model.stack, model.device
         mixer = stack.mixer
-        if len({mixer.name for mixer in stack.mixers}) > 1:
-            return f"it is made for layers of one kind, and the model's are of {stack.mixer_name}"
+        if stack.is_hybrid:  # of one name, perhaps, and other options
+            return "it is made for layers of one kind, and some of the model's are local ones"
         attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
         if device.type != "cpu":
             return f"it is made for CPUs, and the model is on {device}"

@@ -82,9 +82,10 @@ class Translation(Task):
                 )
         cross = cross or _attention_of(model)
         decoder = model(cross=partial(MultiHeadCrossAttention, attention=cross))
-        if encoder is None and not decoder.mixer.is_bidirectional:
+        one_way = [mixer.name for mixer in decoder.mixers if not mixer.is_bidirectional]
+        if encoder is None and one_way:
             raise ValueError(
-                f"{decoder.mixer.name} has no bidirectional form, and cannot be the encoder. Use "
+                f"{one_way[0]} has no bidirectional form, and cannot be the encoder. Use "
                 "task/encoder=linear or task/encoder=softmax."
             )
         stacks = (_not_causal(encoder or model)(), decoder)
