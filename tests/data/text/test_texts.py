@@ -88,6 +88,19 @@ def test_large_texts_are_mapped_into_memory_and_checked_against_their_files(
     assert not np.array_equal(changed.tokens, expected.tokens)
 
 
+@pytest.mark.parametrize("damage", ["tokens", "ends"])
+def test_cached_tokens_that_are_damaged_are_computed_again(tmp_path, monkeypatch, capsys, damage):
+    monkeypatch.setattr(documents, "IN_MEMORY", 10)
+    text = Document.of(tmp_path / write(tmp_path / "a", TEXT))
+    tokenizer = TOKENIZERS["bytes"]("")
+    expected = documents_of([text], tokenizer, "bytes", tmp_path / "cache").tokens.tolist()
+    (file,) = (tmp_path / "cache").glob(f"*/{damage}.npy")
+    file.write_bytes(file.read_bytes()[:-20])
+    found = documents_of([text], tokenizer, "bytes", tmp_path / "cache")
+    assert found.tokens.tolist() == expected
+    assert "The cached tokens in" in capsys.readouterr().err
+
+
 # Segments.
 
 

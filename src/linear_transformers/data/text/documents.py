@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -109,10 +110,29 @@ def documents_of(
         made = [np.concatenate([*_tokens_of(text, tokenizer)]) for text in texts]
         return Documents(np.concatenate(made), np.cumsum([len(each) for each in made]))
     folder = cache / _key(texts, about)
-    if not (folder / "ends.npy").is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        _write(folder, texts, tokenizer)
-    return Documents(np.load(folder / "tokens.npy", mmap_mode="r"), np.load(folder / "ends.npy"))
+    if (folder / "ends.npy").is_file():
+        try:
+            return _mapped(folder)
+        except ValueError as error:
+            print(f"note     {error} They are computed again.", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder, texts, tokenizer)
+    return _mapped(folder)
+
+
+def _mapped(folder: Path) -> Documents:
+    """Return the documents in a folder.
+
+    Raises:
+        ValueError: Its files are damaged.
+    """
+    try:
+        tokens, ends = np.load(folder / "tokens.npy", mmap_mode="r"), np.load(folder / "ends.npy")
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"The cached tokens in {folder} are damaged ({error}).") from error
+    if len(tokens) != ends[-1]:
+        raise ValueError(f"The cached tokens in {folder} are not those of the same texts.")
+    return Documents(tokens, ends)
 
 
 def _tokens_of(text: Document, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
