@@ -148,7 +148,7 @@ PLANS = {
     ),
     # Models of texts have as many parameters as softmax within 4 %, by the width of their blocks.
     "python": Plan(
-        ("data=python", "trainer.max_steps=500"),
+        ("data=python", "trainer.max_steps=500", *LOW),
         {"batch_size": 64},
         ("softmax, rotary",),
         {
