@@ -235,6 +235,21 @@ def test_without_end_until_it_is_stopped(runs, tmp_path):
     assert f"kept     {record['tokens']} tokens of each text" in said.decode()
 
 
+def test_a_reader_that_has_read_enough_loses_nothing(runs, tmp_path):
+    """As `| head` has."""
+    words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", "length=null", "end=false"]
+    command = [sys.executable, PROJECT / "sample.py", *words, f"out={tmp_path}/out"]
+    with (tmp_path / "err").open("wb") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=PROJECT)
+        assert process.stdout is not None
+        process.stdout.read(100)
+        process.stdout.close()
+        assert process.wait(60) == 128 + signal.SIGPIPE
+    (row,) = json.loads((tmp_path / "out/samples.json").read_text())["texts"]
+    assert (tmp_path / "out/0000.txt").read_bytes().decode() == "def" + row["text"]
+    assert "Traceback" not in (tmp_path / "err").read_text()
+
+
 # From Python.
 
 

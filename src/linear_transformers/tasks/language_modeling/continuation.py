@@ -1,6 +1,7 @@
 """Texts as their tokens are drawn, of which nothing is shown that may still change."""
 
 import codecs
+import io
 import math
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -33,12 +34,12 @@ class Continuation:
         self.ending: str | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
-        self._parts: list[str] = []
+        self._text = io.StringIO()  # of a text without end, a list would take much more memory
 
     @property
     def text(self) -> str:
         """The text so far."""
-        return "".join(self._parts)
+        return self._text.getvalue()
 
     def read(self, token: int) -> str:
         """Read a token, and return what it adds to the text. After its end, that is nothing."""
@@ -63,7 +64,7 @@ class Continuation:
 
     def _add(self, text: str) -> str:
         self._held = self._held[len(text) :]
-        self._parts.append(text)
+        self._text.write(text)
         return text
 
     def _in_doubt(self) -> int:

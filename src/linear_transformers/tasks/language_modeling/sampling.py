@@ -101,6 +101,7 @@ class SampleText(Use[LanguageModel]):
                 }
                 with replacing(folder / RECORD) as partial:
                     partial.write_text(json.dumps(record, indent=1, ensure_ascii=False))
+                texts.show_end()  # whoever read it may be gone: nothing is lost now
                 output.table("sample/texts", texts.rows)
                 output.metrics({f"sample/{name}": value for name, value in texts.figures.items()})
                 _report(texts, folder, f"{stepper.description}, {record['attention']}")
@@ -158,6 +159,7 @@ class _Texts:
         self.count = 0
         self._texts: Sequence[Continuation] = ()
         self._files: list[TextIO] = []
+        self._rest: list[str] = []
         self._begun = self._last = 0.0
 
     def draw(self, continuations: Iterator[tuple[list[str], list[Continuation]]]) -> None:
@@ -174,17 +176,23 @@ class _Texts:
                     display.enter_context(self._side_by_side())
                 self._write(added)
                 self.count += 1
+                if len(added) == 1:
+                    print(added[0], end="", flush=True)
                 self._last = time.perf_counter()
                 if noted():
                     break
 
     def end(self, why: str) -> None:
         """End the texts that have not ended, and close the files."""
-        self._write([text.end(why) for text in self._texts])
+        self._rest = [text.end(why) for text in self._texts]
+        self._write(self._rest)
         for file in self._files:
             file.close()
+
+    def show_end(self) -> None:
+        """Show what is still to be shown, after `end`."""
         if len(self._texts) == 1:
-            print()
+            print(self._rest[0])
         elif not Console().is_terminal:
             for number, text in enumerate(self._texts):
                 print(f"--- {number}\n{self.prompt}{text.text}")
@@ -213,18 +221,18 @@ class _Texts:
             file = (self.folder / row["file"]).open("w", buffering=1, newline="")  # line by line
             self._files.append(file)
         self._write([self.prompt] * len(self._texts))
+        if len(self._texts) == 1:
+            print(self.prompt, end="", flush=True)
 
     def _write(self, added: Sequence[str]) -> None:
         for file, text in zip(self._files, added, strict=True):
             file.write(text)
-        if len(added) == 1:
-            print(added[0], end="", flush=True)
 
     def _side_by_side(self) -> AbstractContextManager[Any]:
         """Show several texts on a terminal, the last lines of each, from time to time."""
         if len(self._texts) == 1 or not Console().is_terminal:
             return nullcontext()
-        return Live(get_renderable=self._columns, transient=False)
+        return Live(get_renderable=self._columns)
 
     def _columns(self) -> Columns:
         width = max(20, Console().width // min(4, len(self._texts)) - 1)
