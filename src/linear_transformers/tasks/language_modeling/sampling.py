@@ -235,9 +235,14 @@ class _Texts:
         return Live(get_renderable=self._columns)
 
     def _columns(self) -> Columns:
-        width = max(20, Console().width // min(4, len(self._texts)) - 1)
-        lines = [(self.prompt + text.text).splitlines()[-LINES:] for text in self._texts]
-        return Columns([Panel(Text("\n".join(x)), width=width, height=LINES + 2) for x in lines])
+        console = Console()
+        width = max(20, console.width // min(4, len(self._texts)) - 1)
+        wrapped = [
+            Text((self.prompt + text.text)[-width * LINES :]).wrap(console, width - 4)[-LINES:]
+            for text in self._texts
+        ]
+        panels = [Panel(Text("\n").join(x), width=width, height=LINES + 2) for x in wrapped]
+        return Columns(panels)
 
 
 def _prompt(given: str) -> str:
