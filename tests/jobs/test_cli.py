@@ -34,8 +34,8 @@ def complaint(monkeypatch, tmp_path):
     [
         ("model=linaer", ("model=linaer", "Did you mean linear?")),
         (
-            "data=wikitext",
-            ("data=wikitext", "digits, espeak, folder, librispeech, manifest"),
+            "data=qqq",
+            ("data=qqq", "digits, espeak, folder, librispeech, manifest"),
         ),
         ("modl=linear", ("modl", "Did you mean model?")),
         ("sed=1", ("sed", "Did you mean seed?")),

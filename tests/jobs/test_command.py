@@ -69,7 +69,7 @@ def test_the_next_command_can_be_pasted(trained):
     ("line", "choices"),
     [
         ("linear-transformers tr", {"train", "transcribe", "translate"}),
-        ("linear-transformers train model=ls", {"model=lsh1", "model=lsh4"}),
+        ("linear-transformers train model=ls", {"model=lsh1", "model=lsh4", "model=lstm"}),
         ("linear-transformers train optimizer.l", {"optimizer.lr="}),
     ],
 )

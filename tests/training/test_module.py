@@ -44,7 +44,9 @@ def test_a_plateau_is_where_the_figure_gets_no_better(monitor, rises):
 def test_a_mask_may_be_infinite_and_a_weight_may_not(tmp_path, raises_one_line):
     model = torch.nn.Linear(1, 1)
     model.register_buffer("mask", torch.tensor(-torch.inf))
-    task = SimpleNamespace(model=model, figures=(), figure=None, shape=ImageShape(1, 1, 1, 2))
+    task = SimpleNamespace(
+        model=model, figures=(), figure=None, carried=None, shape=ImageShape(1, 1, 1, 2)
+    )
     module = Training(
         task,  # pyright: ignore
         optimizer=partial(torch.optim.SGD, lr=1.0),

@@ -142,7 +142,8 @@ class Program:
             conf.check_keys(overrides)
             if conf.uses:
                 self.found = use_of(self.name, conf, overrides, self.project)
-                overrides = conf.quoted(overrides, *(word.partition("=")[2] for word in self.found))
+                for word in self.found:
+                    overrides = conf.quoted(overrides, word.partition("=")[2])
             check_sweep(overrides)
         sweep = None
         if MULTIRUN & {*overrides}:
