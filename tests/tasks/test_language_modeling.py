@@ -9,7 +9,12 @@ import torch
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.data import TextFiles
 from linear_transformers.data.text import END, NOTHING, TOKENIZERS, UNKNOWN, Documents, TextShape
-from linear_transformers.data.text.segments import DocumentBatches, SegmentsOf, segments_of
+from linear_transformers.data.text.segments import (
+    DocumentBatches,
+    Reading,
+    SegmentsOf,
+    segments_of,
+)
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import GatedDeltaNet, MultiHeadAttention
@@ -58,6 +63,10 @@ def documents(*sizes: int) -> Documents:
     return Documents(tokens, ends)
 
 
+def segments(*sizes: int, carry_state: bool = True) -> SegmentsOf:
+    return SegmentsOf(Reading(documents(*sizes), SEGMENT, 1, carry_state))
+
+
 def nats_of(task: LanguageModeling, tokens) -> torch.Tensor:
     """The nats of a whole document, which is read at once."""
     values = torch.as_tensor(tokens).long().unsqueeze(0)
@@ -74,12 +83,10 @@ def test_documents_in_segments_cost_what_they_cost_as_wholes(mixer, lanes):
     task = carrying(MIXERS[mixer])
     task.model.eval()
     all_of = documents(30, 7, 1, 64, 17)
-    data = SegmentsOf(all_of, carry_state=True)
+    reading = Reading(all_of, SEGMENT, lanes, carry_state=True)
+    data = SegmentsOf(reading)
     with torch.no_grad():
-        sums = [
-            task.statistics(data[batch])
-            for batch in DocumentBatches(all_of, SEGMENT, lanes, carry_state=True)
-        ]
+        sums = [task.statistics(data[batch]) for batch in DocumentBatches(reading)]
         parts = (all_of.tokens[a:b] for a, b in zip(all_of.starts, all_of.ends, strict=True))
         expected = sum(nats_of(task, part).sum() for part in parts)
     found = {name: sum(each[name] for each in sums) for name in sums[0]}
@@ -92,15 +99,15 @@ def test_documents_in_segments_cost_what_they_cost_as_wholes(mixer, lanes):
 def test_a_loss_has_the_gradients_of_its_own_segment(mixer):
     """Those of the segment after a past whose state is a constant; dropout is drawn."""
     task = carrying(MIXERS[mixer], dropout=0.2)
-    data = SegmentsOf(documents(40), carry_state=True)
-    first, second = ([row] for row in segments_of(data.documents, SEGMENT).tolist()[:2])
+    data = segments(40)
+    first, second = ([row] for row in segments_of(data.reading.documents, SEGMENT).tolist()[:2])
     task.loss(data[first])
     task.model.stack.draws.set(1, 2)
     task.loss(data[second]).total.backward()
     found = {name: p.grad.clone() for name, p in task.model.named_parameters()}
 
     task.model.zero_grad()
-    values = torch.as_tensor(data.documents.tokens[: 2 * SEGMENT]).long().unsqueeze(0)
+    values = torch.as_tensor(data.reading.documents.tokens[: 2 * SEGMENT]).long().unsqueeze(0)
     tokens = task.model.with_start(values)[:, :-1]
     again = carrying(MIXERS[mixer], dropout=0.2)
     again.model.load_state_dict(task.model.state_dict())
@@ -115,20 +122,20 @@ def test_a_loss_has_the_gradients_of_its_own_segment(mixer):
 
 def test_a_row_in_which_a_text_begins_forgets_the_one_before():
     task = carrying(MIXERS["convolution"])
-    data = SegmentsOf(documents(24, 24, 24), carry_state=True)
+    data = segments(24, 24, 24)
     rows = [[0, 8, 0], [24, 8, 0]], [[8, 8, 1], [48, 8, 0]]
     with torch.no_grad():
         task.loss(data[rows[0]])
         mixed = task.loss(data[rows[1]]).total
-        expected = nats_of(task, data.documents.tokens[:16])[:, 8:].sum()
-        expected = expected + nats_of(task, data.documents.tokens[48:56]).sum()
+        expected = nats_of(task, data.reading.documents.tokens[:16])[:, 8:].sum()
+        expected = expected + nats_of(task, data.reading.documents.tokens[48:56]).sum()
     torch.testing.assert_close(mixed.double(), expected.double(), rtol=1e-10, atol=0)
 
 
 def test_evaluation_between_two_steps_of_training_leaves_its_state():
     ours, theirs = carrying(MIXERS["linear"]), carrying(MIXERS["linear"])
-    data = SegmentsOf(documents(80), carry_state=True)
-    batches = [[row] for row in segments_of(data.documents, SEGMENT).tolist()]
+    data = segments(80)
+    batches = [[row] for row in segments_of(data.reading.documents, SEGMENT).tolist()]
     with torch.no_grad():
         for task in (ours, theirs):
             task.loss(data[batches[0]])
@@ -139,7 +146,7 @@ def test_evaluation_between_two_steps_of_training_leaves_its_state():
 
 def test_what_is_carried_is_plain_and_comes_back():
     task = carrying(MIXERS["rotary"])
-    data = SegmentsOf(documents(80, 80), carry_state=True)
+    data = segments(80, 80)
     batches = [[[i, 8, i > 0], [80 + i, 8, i > 0]] for i in range(0, 32, 8)]
     assert task.carried is None
     for batch in batches[:2]:
@@ -177,11 +184,12 @@ def test_states_are_carried_on_or_cut_over_devices():
 def test_segments_on_their_own_know_nothing_of_others():
     task = task_of(MIXERS["linear"])
     task.prepare(data_that(carry_state=False))
-    data = SegmentsOf(documents(24))
+    data = segments(24, carry_state=False)
     with torch.no_grad():
         statistics = task.statistics(data[[[0, 8, 0], [8, 8, 0], [16, 5, 0], [0, 0, 0]]])
         expected = sum(
-            nats_of(task, data.documents.tokens[a:b]).sum() for a, b in ((0, 8), (8, 16), (16, 21))
+            nats_of(task, data.reading.documents.tokens[a:b]).sum()
+            for a, b in ((0, 8), (8, 16), (16, 21))
         )
     torch.testing.assert_close(statistics["nats"], expected.double(), rtol=1e-10, atol=0)
     assert statistics["tokens"] == 21

@@ -12,6 +12,7 @@ from linear_transformers.data.text.documents import documents_of
 from linear_transformers.data.text.segments import (
     NOTHING,
     DocumentBatches,
+    Reading,
     SegmentBatches,
     SegmentsOf,
     segments_of,
@@ -118,11 +119,8 @@ def test_segments_are_all_of_the_documents_in_order(length, cut):
 @pytest.mark.parametrize("carry_state", [False, True])
 def test_the_devices_of_an_epoch_divide_its_batches(carry_state):
     whole = numbered(100, 61, 5, 240)
-    one = SegmentBatches(whole, 8, 6, seed=3, carry_state=carry_state)
-    two = [
-        SegmentBatches(whole, 8, 3, seed=3, carry_state=carry_state, rank=i, world_size=2)
-        for i in range(2)
-    ]
+    one = SegmentBatches(Reading(whole, 8, 6, carry_state), seed=3)
+    two = [SegmentBatches(Reading(whole, 8, 3, carry_state, i, 2), seed=3) for i in range(2)]
     for epoch in range(3):
         for each in (one, *two):
             each.set_epoch(epoch)
@@ -141,7 +139,7 @@ def test_the_devices_of_an_epoch_divide_its_batches(carry_state):
 
 
 def test_an_epoch_cuts_documents_anew():
-    batches = SegmentBatches(numbered(1000), 16, 4, seed=0)
+    batches = SegmentBatches(Reading(numbered(1000), 16, 4), seed=0)
     starts = []
     for epoch in range(3):
         batches.set_epoch(epoch)
@@ -153,10 +151,8 @@ def test_an_epoch_cuts_documents_anew():
 @pytest.mark.parametrize("training", [True, False])
 def test_in_a_lane_each_segment_follows_the_one_before(training):
     whole = numbered(100, 61, 5, 240, 9, 9)
-    if training:
-        batches = [*SegmentBatches(whole, 8, 3, seed=1, carry_state=True)]
-    else:
-        batches = [*DocumentBatches(whole, 8, 3, carry_state=True)]
+    reading = Reading(whole, 8, 3, carry_state=True)
+    batches = SegmentBatches(reading, seed=1) if training else DocumentBatches(reading)
     lanes = [*zip(*batches, strict=True)]
     for lane in lanes:
         assert not lane[0][2]
@@ -176,7 +172,7 @@ def test_in_a_lane_each_segment_follows_the_one_before(training):
 def test_every_token_is_evaluated_once_in_as_many_batches_on_each_device(carry_state, world_size):
     whole = numbered(30, 7, 1, 100)
     parts = [
-        [*DocumentBatches(whole, 8, 3, carry_state=carry_state, rank=i, world_size=world_size)]
+        [*DocumentBatches(Reading(whole, 8, 3, carry_state, i, world_size))]
         for i in range(world_size)
     ]
     assert len({len(part) for part in parts}) == 1
@@ -185,18 +181,19 @@ def test_every_token_is_evaluated_once_in_as_many_batches_on_each_device(carry_s
 
 
 def test_few_documents_have_longer_segments():
-    batches = [*DocumentBatches(numbered(100), 8, 3, carry_state=True)]
+    batches = [*DocumentBatches(Reading(numbered(100), 8, 3, carry_state=True))]
     assert [size for ((_, size, _),) in batches] == [24, 24, 24, 24, 4]
 
 
 def test_a_batch_says_what_is_before_its_segments():
-    data = SegmentsOf(numbered(5, 6), carry_state=True)
+    data = SegmentsOf(Reading(numbered(5, 6), 8, 3, carry_state=True))
     values, lengths, before = data[[[0, 3, 0], [7, 2, 1], [0, 0, 0]]]
     assert lengths.tolist() == [3, 2, 0]
     assert before.tolist() == [NOTHING, 1006, NOTHING]
     assert values.tolist() == [[1000, 1001, 1002], [1007, 1008, END], [END] * 3]
-    assert SegmentsOf(numbered(5))[[[0, 0, 0]]].values.shape == (1, 1)
-    assert SegmentsOf(numbered(5))[[[0, 3, 0]]].before is None
+    alone = SegmentsOf(Reading(numbered(5), 8, 3))
+    assert alone[[[0, 0, 0]]].values.shape == (1, 1)
+    assert alone[[[0, 3, 0]]].before is None
 
 
 # Files.

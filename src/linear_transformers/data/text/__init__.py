@@ -9,7 +9,6 @@ from linear_transformers.data.text.segments import NOTHING
 from linear_transformers.data.text.sources import PythonSources, TextFiles
 from linear_transformers.data.text.tokens import (
     END,
-    SPECIAL,
     START,
     TOKENIZERS,
     UNKNOWN,
@@ -20,7 +19,6 @@ from linear_transformers.data.text.transduction import Transductions
 __all__ = [
     "END",
     "NOTHING",
-    "SPECIAL",
     "START",
     "TOKENIZERS",
     "UNKNOWN",

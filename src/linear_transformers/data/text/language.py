@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch.utils.data import DataLoader
@@ -13,7 +13,12 @@ from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.base import DataSource, Split
 from linear_transformers.data.sequences import SequenceShape
 from linear_transformers.data.text.documents import Document, Documents, documents_of
-from linear_transformers.data.text.segments import DocumentBatches, SegmentBatches, SegmentsOf
+from linear_transformers.data.text.segments import (
+    DocumentBatches,
+    Reading,
+    SegmentBatches,
+    SegmentsOf,
+)
 from linear_transformers.data.text.tokens import (
     TOKENIZERS,
     Tokenizer,
@@ -145,7 +150,7 @@ class TextSource(DataSource):
     def check(self, world_size: int) -> None:
         for split in ("val", "test"):
             self.documents(split)
-        if not len(SegmentBatches(**self._training(0, world_size))):
+        if not len(SegmentBatches(self._reading("train", 0, world_size), self.seed)):
             count = self.documents("train").ends[-1]
             raise ValueError(
                 f"{count} training {self.shape.tokenizer.noun} do not fill one batch of "
@@ -154,36 +159,19 @@ class TextSource(DataSource):
             )
 
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
-        if split == "train":
-            batches = SegmentBatches(**self._training(rank, world_size))
-        else:
-            batches = DocumentBatches(
-                self.documents(split),
-                self.segment,
-                self.batch_size,
-                carry_state=self.carry_state,
-                rank=rank,
-                world_size=world_size,
-            )
+        reading, training = self._reading(split, rank, world_size), split == "train"
         # batch_size=None: the sampler's items are whole batches. No worker processes: there is
         # nothing to compute.
         return DataLoader(
-            SegmentsOf(self.documents(split), carry_state=self.carry_state),
+            SegmentsOf(reading),
             batch_size=None,
-            sampler=batches,
+            sampler=SegmentBatches(reading, self.seed) if training else DocumentBatches(reading),
             pin_memory=torch.cuda.is_available(),
         )
 
-    def _training(self, rank: int, world_size: int) -> dict[str, Any]:
-        return {
-            "documents": self.documents("train"),
-            "length": self.segment,
-            "batch_size": self.batch_size,
-            "seed": self.seed,
-            "carry_state": self.carry_state,
-            "rank": rank,
-            "world_size": world_size,
-        }
+    def _reading(self, split: Split, rank: int, world_size: int) -> Reading:
+        sizes = self.documents(split), self.segment, self.batch_size
+        return Reading(*sizes, self.carry_state, rank, world_size)
 
     def _read(self) -> Iterable[str]:
         """Yield the training texts."""

@@ -5,6 +5,7 @@ its lane had in the batch before, until the document ends and another one begins
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -45,6 +46,32 @@ def segments_of(
     return np.stack([start, stop - start, number > 0], axis=-1)
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How documents are read in batches.
+
+    Attributes:
+        documents: The documents.
+        length: The number of tokens of a segment.
+        batch_size: The number of segments in a batch, on each device.
+        carry_state: Whether states are carried.
+        rank: The rank of the device.
+        world_size: The number of devices.
+    """
+
+    documents: Documents
+    length: int
+    batch_size: int
+    carry_state: bool = False
+    rank: int = 0
+    world_size: int = 1
+
+    @property
+    def together(self) -> int:
+        """The number of segments in the batches of all devices together."""
+        return self.batch_size * self.world_size
+
+
 class SegmentBatches(TrainingBatches):
     """Batches of training segments.
 
@@ -53,56 +80,43 @@ class SegmentBatches(TrainingBatches):
     begins anew in the next lane. What does not fill a global batch is left out of the epoch.
 
     Args:
-        documents: The documents.
-        length: The number of tokens of a segment.
-        batch_size: The number of segments in a batch, on each device.
+        reading: How the documents are read.
         seed: The seed of the order.
-        carry_state: Whether states are carried.
-        rank: The rank of the device.
-        world_size: The number of devices.
     """
 
-    def __init__(
-        self,
-        documents: Documents,
-        length: int,
-        batch_size: int,
-        seed: int,
-        *,
-        carry_state: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-    ):
-        self.documents = documents
-        self.length = length
-        self.batch_size = self.largest = batch_size
+    def __init__(self, reading: Reading, seed: int):
+        self.reading = reading
+        self.largest = reading.batch_size
         self.seed = seed
-        self.carry_state = carry_state
-        self.rank = rank
-        self.world_size = world_size
         # However documents are cut, there are as many segments or more.
-        self.num_batches = len(segments_of(documents, length)) // (batch_size * world_size)
+        count = len(segments_of(reading.documents, reading.length))
+        self.num_batches = count // reading.together
 
     def __len__(self) -> int:
         return self.num_batches
 
     def batches(self) -> Iterator[list[list[int]]]:
         random = np.random.default_rng((self.seed, self.epoch))
-        lanes = self.batch_size * self.world_size
+        documents, length, lanes = (
+            self.reading.documents,
+            self.reading.length,
+            self.reading.together,
+        )
         used = self.num_batches * lanes
-        if self.carry_state:
-            segments = segments_of(self.documents, self.length)
+        if self.reading.carry_state:
+            segments = segments_of(documents, length)
             document = np.cumsum(segments[:, 2] == 0) - 1
-            order = random.permutation(len(self.documents.ends))
+            order = random.permutation(len(documents.ends))
             segments = segments[np.argsort(np.argsort(order)[document], kind="stable")]
             segments = np.roll(segments, random.integers(len(segments)), axis=0)[:used]
             batches = segments.reshape(lanes, self.num_batches, 3).swapaxes(0, 1)
             batches[0, :, 2] = False
         else:
-            segments = random.permutation(segments_of(self.documents, self.length, random))[:used]
+            segments = random.permutation(segments_of(documents, length, random))[:used]
             batches = segments.reshape(self.num_batches, lanes, 3)
             batches[..., 2] = False
-        for batch in batches[:, self.rank * self.batch_size :][:, : self.batch_size]:
+        begin = self.reading.rank * self.reading.batch_size
+        for batch in batches[:, begin : begin + self.reading.batch_size]:
             yield batch.tolist()
 
 
@@ -113,46 +127,32 @@ class DocumentBatches(Sampler[list[list[int]]]):
     documents than lanes have longer segments. A lane or device that has no more is padded.
 
     Args:
-        documents: The documents.
-        length: The number of tokens of a segment.
-        batch_size: The number of segments in a batch.
-        carry_state: Whether states are carried.
-        rank: The rank of the device.
-        world_size: The number of devices.
+        reading: How the documents are read.
     """
 
-    def __init__(
-        self,
-        documents: Documents,
-        length: int,
-        batch_size: int,
-        *,
-        carry_state: bool = False,
-        rank: int = 0,
-        world_size: int = 1,
-    ):
-        if carry_state:
-            lanes = min(len(documents.ends), batch_size * world_size)
-            lanes = world_size * -(-lanes // world_size)
-            segments = segments_of(documents, length * max(1, batch_size * world_size // lanes))
+    def __init__(self, reading: Reading):
+        self.reading = reading
+        documents, length, lanes = reading.documents, reading.length, reading.together
+        if reading.carry_state:
+            lanes = min(len(documents.ends), lanes)
+            lanes = reading.world_size * -(-lanes // reading.world_size)
+            segments = segments_of(documents, length * max(1, reading.together // lanes))
             rows = _in_lanes(segments, lanes)
         else:
             segments = segments_of(documents, length)
             segments[:, 2] = False
-            lanes = batch_size * world_size
             rows = [segments[lane::lanes] for lane in range(lanes)]
         steps = max(map(len, rows))
         self.batches = np.zeros((steps, len(rows), 3), np.int64)
         for lane, row in enumerate(rows):
             self.batches[: len(row), lane] = row
-        self.rank, self.world_size = rank, world_size
 
     def __len__(self) -> int:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[list[list[int]]]:
         for batch in self.batches:
-            yield batch[self.rank :: self.world_size].tolist()
+            yield batch[self.reading.rank :: self.reading.world_size].tolist()
 
 
 def _in_lanes(segments: Segments, lanes: int) -> list[Segments]:
@@ -171,19 +171,17 @@ class SegmentsOf(Dataset[TextBatch]):
     """Batches of segments as tokens.
 
     Args:
-        documents: The documents.
-        carry_state: Whether states are carried.
+        reading: How the documents are read.
     """
 
-    def __init__(self, documents: Documents, *, carry_state: bool = False):
-        self.documents = documents
-        self.carry_state = carry_state
+    def __init__(self, reading: Reading):
+        self.reading = reading
 
     def __getitem__(self, segments: list[list[int]]) -> TextBatch:
-        tokens = self.documents.tokens
+        tokens = self.reading.documents.tokens
         lengths = [length for _, length, _ in segments]
         values = np.full((len(segments), max(1, *lengths)), END, np.int64)
-        before = torch.full((len(segments),), NOTHING) if self.carry_state else None
+        before = torch.full((len(segments),), NOTHING) if self.reading.carry_state else None
         for row, (start, length, continues) in enumerate(segments):
             values[row, :length] = tokens[start : start + length]
             if before is not None and continues:
