@@ -146,7 +146,7 @@ PLANS = {
             "softmax, convolution": (*SOFTMAX, *CONVOLUTION),
         },
     ),
-    # Models of texts have as many parameters as softmax within 4 %, by the width of their blocks.
+    # Models of texts have as many parameters as softmax within 2 %, by the width of their blocks.
     "python": Plan(
         ("data=python", "trainer.max_steps=500", *LOW),
         {"batch_size": 64},

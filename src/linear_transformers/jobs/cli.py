@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from errno import EDQUOT, EFBIG, ENOSPC
-from glob import glob
+from glob import iglob
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -316,7 +316,7 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
 
 
 def _is_there(path: str) -> bool:
-    return Path(path).exists() or bool(glob(path, recursive=True))  # noqa: PTH207
+    return Path(path).exists() or any(iglob(path, recursive=True))  # noqa: PTH207
 
 
 def use_of(

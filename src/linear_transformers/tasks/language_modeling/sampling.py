@@ -84,27 +84,13 @@ class SampleText(Use[LanguageModel]):
                 raise
             finally:
                 texts.end(why)
-                settings = {field.name: getattr(self, field.name) for field in fields(self)}
-                record = {
-                    **settings,
-                    "prompt": prompt,
-                    "checkpoint": str(trained.path),
-                    "sha256": file_hash(trained.path),
-                    "weights": trained.weights,
-                    "config": trained.config,
-                    "attention": model.stack.mixer_name,
-                    "device": str(model.device),
-                    "stepper": stepper.description,
-                    "step_against_forward": difference,
-                    **texts.figures,
-                    "texts": texts.rows,
-                }
-                with replacing(folder / RECORD) as partial:
-                    partial.write_text(json.dumps(record, indent=1, ensure_ascii=False))
+                told = {field.name: getattr(self, field.name) for field in fields(self)}
+                told |= {"prompt": prompt, "step_against_forward": difference}
+                _save(trained, told | {"stepper": stepper.description}, texts, folder / RECORD)
                 texts.show_end()  # whoever read it may be gone: nothing is lost now
                 output.table("sample/texts", texts.rows)
                 output.metrics({f"sample/{name}": value for name, value in texts.figures.items()})
-                _report(texts, folder, f"{stepper.description}, {record['attention']}")
+                _report(texts, folder, f"{stepper.description}, {model.stack.mixer_name}")
         return Outcome(None, texts.figures)
 
     def _folder(self, trained: LanguageModel) -> Path:
@@ -261,6 +247,24 @@ def _prompt(given: str) -> str:
         raise ValueError(f"prompt={given}: {name} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
         raise ValueError(f"prompt={given} is not UTF-8: byte {error.start + 1}.") from error
+
+
+def _save(trained: LanguageModel, told: dict[str, Any], texts: _Texts, path: Path) -> None:
+    """Write the record of texts: what was asked for, what drew them, what they cost."""
+    model = trained.task.model
+    record = {
+        **told,
+        "checkpoint": str(trained.path),
+        "sha256": file_hash(trained.path),
+        "weights": trained.weights,
+        "config": trained.config,
+        "attention": model.stack.mixer_name,
+        "device": str(model.device),
+        **texts.figures,
+        "texts": texts.rows,
+    }
+    with replacing(path) as partial:
+        partial.write_text(json.dumps(record, indent=1, ensure_ascii=False))
 
 
 def _report(texts: _Texts, folder: Path, stepper: str) -> None:
