@@ -67,6 +67,15 @@ class StepOptions(NamedTuple):
     key_scale: float  # what keys are multiplied by
 
 
+class StepParts(NamedTuple):
+    """What a step of a model computes with, between its vectors with positions and parameters."""
+
+    blocks: Sequence[StepBlock]  # in the order in which they run
+    norm: Norm  # the last one
+    head: Affine  # to parameters
+    options: StepOptions
+
+
 def unavailable() -> str | None:
     """Return why the step cannot run here, or None. The first call compiles it."""
     library = compiled(SOURCE)

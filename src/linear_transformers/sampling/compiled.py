@@ -9,7 +9,14 @@ from torch import Tensor, nn
 from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.attention.cache import KeyValueCache
-from linear_transformers.kernels.cpp_step import Affine, Norm, PackedStack, StepBlock, StepOptions
+from linear_transformers.kernels.cpp_step import (
+    Affine,
+    Norm,
+    PackedStack,
+    StepBlock,
+    StepOptions,
+    StepParts,
+)
 from linear_transformers.kernels.operator import fuses
 from linear_transformers.mixers import MixerState, MultiHeadAttention
 from linear_transformers.mixers.multi_head import NORM_EPS as HEAD_EPS
@@ -40,58 +47,20 @@ class CompiledStepper(Stepper):
     def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
         super().__init__(model, precision)
         self.row_multiple = 1
-        stack, mixer = model.stack, model.stack.mixer
-        assert isinstance(mixer, MultiHeadAttention)
-        attention: LinearAttention | SoftmaxAttention = mixer.attention
-        if isinstance(attention, LinearAttention):
-            name, eps, scales = "linear", attention.eps, (attention.scale**0.5,) * 2
-        else:
-            scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
-            name, eps, scales = "softmax", 0.0, (scale, 1.0)
-        self._packed = PackedStack(
-            [_block(block) for block in stack.blocks],
-            _norm(stack.norm),
-            _affine(model.head),
-            StepOptions(
-                attention=name,
-                num_heads=attention.num_heads,
-                pre_norm=stack.blocks[0].pre_norm,
-                activation=stack.blocks[0].activation,
-                output_gate=mixer.output_gate,
-                norm_eps=NORM_EPS,
-                output_norm_eps=HEAD_EPS,
-                eps=eps,
-                query_scale=scales[0],
-                key_scale=scales[1],
-            ),
-            precision or "float32",
-        )
+        self._packed = PackedStack(*parts_of(model), precision or "float32")
 
     @classmethod
     def unavailable(
         cls, model: AutoregressiveTransformer, precision: str | None = None
     ) -> str | None:
         """Return why the stepper cannot run a model, or None. The first call ever compiles it."""
-        stack, device = model.stack, model.device
-        mixer = stack.mixer
-        if stack.is_hybrid:  # of one name, perhaps, and other options
-            return "it is made for layers of one kind, and some of the model's are local ones"
-        attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
-        if device.type != "cpu":
-            return f"it is made for CPUs, and the model is on {device}"
-        linear = type(attention) is LinearAttention and fuses(attention.feature_map)
-        if attention is None or not (linear or type(attention) is SoftmaxAttention):
-            return (
-                "it is made for linear attention with feature_map=elu and for softmax attention, "
-                "and the model has another"
-            )
-        if mixer.rotary or mixer.qk_norm is not None or mixer.low_rank_gate:
-            return "it has no rotary positions, norm of queries and keys or gate of low rank"
-        if attention.group > 1:
-            return "it has no grouped queries"
-        if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
-            return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
-        return super().unavailable(model, precision) or kernels.step_unavailable()
+        if model.device.type != "cpu":
+            return f"it is made for CPUs, and the model is on {model.device}"
+        return (
+            not_in_parts(model)
+            or super().unavailable(model, precision)
+            or kernels.step_unavailable()
+        )
 
     @staticmethod
     def convert(model: AutoregressiveTransformer, precision: str) -> None:
@@ -118,6 +87,53 @@ class CompiledStepper(Stepper):
         length = int(state.position) + 1
         parameters = self._packed.step(x, pasts, [layer.inputs for layer in layers], length)
         return parameters, StackState(length, tuple(layers))
+
+
+def not_in_parts(model: AutoregressiveTransformer) -> str | None:
+    """Return why a model has no parts that a step can be written out in, or None."""
+    stack, mixer = model.stack, model.stack.mixer
+    if stack.is_hybrid:  # of one name, perhaps, and other options
+        return "it is made for layers of one kind, and some of the model's are local ones"
+    attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
+    linear = type(attention) is LinearAttention and fuses(attention.feature_map)
+    if attention is None or not (linear or type(attention) is SoftmaxAttention):
+        return (
+            "it is made for linear attention with feature_map=elu and for softmax attention, "
+            "and the model has another"
+        )
+    if mixer.rotary or mixer.qk_norm is not None or mixer.low_rank_gate:
+        return "it has no rotary positions, norm of queries and keys or gate of low rank"
+    if attention.group > 1:
+        return "it has no grouped queries"
+    if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
+        return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
+    return None
+
+
+def parts_of(model: AutoregressiveTransformer) -> StepParts:
+    """Return what a step of a model computes with, block by block: see `not_in_parts`."""
+    stack, mixer = model.stack, model.stack.mixer
+    assert isinstance(mixer, MultiHeadAttention)
+    attention: LinearAttention | SoftmaxAttention = mixer.attention
+    if isinstance(attention, LinearAttention):
+        name, eps, scales = "linear", attention.eps, (attention.scale**0.5,) * 2
+    else:
+        scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
+        name, eps, scales = "softmax", 0.0, (scale, 1.0)
+    options = StepOptions(
+        attention=name,
+        num_heads=attention.num_heads,
+        pre_norm=stack.blocks[0].pre_norm,
+        activation=stack.blocks[0].activation,
+        output_gate=mixer.output_gate,
+        norm_eps=NORM_EPS,
+        output_norm_eps=HEAD_EPS,
+        eps=eps,
+        query_scale=scales[0],
+        key_scale=scales[1],
+    )
+    blocks = [_block(block) for block in stack.blocks]
+    return StepParts(blocks, _norm(stack.norm), _affine(model.head), options)
 
 
 def _with_room(layer: MixerState) -> MixerState:
