@@ -38,9 +38,9 @@ from benchmarks.collect import source_of
 from benchmarks.record import Measurement
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import Run
+from linear_transformers.runs.metrics import summary
 from linear_transformers.tasks.base import Statistics
 from linear_transformers.tasks.loading import load
-from linear_transformers.tracking.record import summary
 
 ROOT = Path(__file__).parent.parent
 # Exact and comparable: one thread, float32 unless a variant has another, nothing drawn on the way.

@@ -17,8 +17,8 @@ import yaml
 
 from benchmarks.record import Measurement
 from linear_transformers.provenance import read_provenance
+from linear_transformers.runs.metrics import summary
 from linear_transformers.runs.sweeps import table_of
-from linear_transformers.tracking.record import summary
 
 POINTS = 30  # of a learning curve
 

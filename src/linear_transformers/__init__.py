@@ -73,6 +73,8 @@ def load(
 
     Args:
         name: The run's name or folder, or a checkpoint file. A run means its best checkpoint.
+            Or an exported model: its folder; `pretrained/NAME`, which comes with the project; or
+            `hub:OWNER/NAME`, of the Hugging Face hub.
         runs: The folder of the runs.
         device: The device; `auto` is a GPU where there is one.
         weights: `ema` or `raw`; None is what was validated and tested.
@@ -86,11 +88,12 @@ def load(
     Raises:
         ValueError: There is no such run or file, it is damaged, or it names classes from outside.
     """
-    from linear_transformers.runs.folder import find_checkpoint
+    from linear_transformers.runs.folder import find_checkpoint, home_of
 
     path = find_checkpoint(str(name), Path(runs))  # before torch, which takes seconds
     from linear_transformers.config.choices import allow as allowing
     from linear_transformers.tasks.loading import load as loaded
 
     allowing(*allow)
-    return loaded(path, device=device, weights=weights)
+    home = home_of(str(name), path, Path(runs))
+    return loaded(path, device=device, weights=weights, folder=home)

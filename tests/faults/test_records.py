@@ -11,7 +11,7 @@ import torch
 
 from linear_transformers.config.messages import override
 from linear_transformers.runs.checkpoint import read_checkpoint
-from linear_transformers.tracking.record import rows_of
+from linear_transformers.runs.metrics import rows_of
 from tests.programs import QUICK, complaint, figures, forge, run
 
 EXPONENTIAL = ("scheduler=constant", "scheduler._target_=torch.optim.lr_scheduler.ExponentialLR")

@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.provenance import call_with
 from linear_transformers.tracking import Description, Record, WandbTracker
-from linear_transformers.tracking.record import summary
+from linear_transformers.runs.metrics import summary
 from tests.conftest import PROJECT
 from tests.programs import (
     QUICK,

@@ -66,7 +66,7 @@ class Heads:
                     f"{type(self).__name__} was given {list(x.shape)}, and takes [{wanted}]. "
                     "transpose(1, 2) turns [batch, head, time, width] into it."
                 )
-            if len(x) != len(inputs[0]):
+            if x.shape[0] != inputs[0].shape[0]:  # len(x) would fix the size when it is exported
                 raise ValueError(
                     f"{type(self).__name__} was given batches of {len(inputs[0])} and {len(x)}. "
                     "Give queries, keys and values of the same sequences."

@@ -34,22 +34,25 @@ class ValueDistribution(ABC):
         parameters: Float[Tensor, "*batch p"],
         noise: Float[Tensor, "*batch z"],
         *,
-        temperature: float = 1.0,
+        temperature: float | Tensor = 1.0,
     ) -> Int[Tensor, "*batch"]:
         """Return the value that uniform noise selects.
 
         Args:
             parameters: The model's output.
             noise: The `noise_dim` uniform numbers of each value, in [0, 1).
-            temperature: The temperature: 1 samples the distribution; towards 0, its modes.
+            temperature: The temperature: 1 samples the distribution; towards 0, its modes. As
+                a tensor, in an exported graph, it is not checked.
 
         Raises:
             ValueError: The temperature is not above 0, or not finite.
         """
 
 
-def check_temperature(temperature: float) -> None:
+def check_temperature(temperature: float | Tensor) -> None:
     """Raise a ValueError unless the temperature is above 0 and finite."""
+    if isinstance(temperature, Tensor):
+        return
     if not 0 < temperature < math.inf:
         raise ValueError(
             f"temperature={temperature} was asked for; it must be above 0, and finite. "

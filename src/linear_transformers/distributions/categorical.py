@@ -32,7 +32,7 @@ class Categorical(ValueDistribution):
         parameters: Float[Tensor, "*batch p"],
         noise: Float[Tensor, "*batch z"],
         *,
-        temperature: float = 1.0,
+        temperature: float | Tensor = 1.0,
         top_k: int | None = None,
         top_p: float = 1.0,
     ) -> Int[Tensor, "*batch"]:

@@ -81,7 +81,7 @@ class LogisticMixture(ValueDistribution):
         parameters: Float[Tensor, "*batch p"],
         noise: Float[Tensor, "*batch z"],
         *,
-        temperature: float = 1.0,
+        temperature: float | Tensor = 1.0,
     ) -> Int[Tensor, "*batch"]:
         check_temperature(temperature)
         logits, means, log_scales = self._split(parameters)

@@ -14,8 +14,8 @@ from linear_transformers.config.choices import Choice, checked_choice, options_o
 from linear_transformers.config.messages import brief
 from linear_transformers.runs.checkpoint import Found, check_finite, newest_whole, read_checkpoint
 from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, shown
+from linear_transformers.runs.metrics import rows_of
 from linear_transformers.tasks.base import Task
-from linear_transformers.tracking.record import rows_of
 
 
 def checkpoint_to_resume(resume: str | None, run_id: str | None, runs: Path) -> Found | None:

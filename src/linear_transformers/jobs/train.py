@@ -44,12 +44,12 @@ from linear_transformers.runs.folder import (
     open_run,
     shown,
 )
+from linear_transformers.runs.metrics import summary
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
 from linear_transformers.tracking import Description, Record, started, trackers_for, trackers_of
-from linear_transformers.tracking.record import summary
 from linear_transformers.training.devices import share_of
 from linear_transformers.training.memory import keep_freed_memory
 from linear_transformers.training.module import Loaders, Training

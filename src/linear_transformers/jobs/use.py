@@ -11,7 +11,7 @@ from linear_transformers.config.choices import checked, checked_choice
 from linear_transformers.config.composition import without
 from linear_transformers.config.messages import first_line, out_of_memory
 from linear_transformers.provenance import provenance
-from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.runs.folder import find_checkpoint, home_of
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.tasks.base import Output, Trained
 from linear_transformers.tasks.loading import load
@@ -41,8 +41,10 @@ def use(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outc
     """
     common = {field.name for field in fields(UseJob)}
     job = UseJob(**checked(UseJob, {k: v for k, v in config.items() if k in common}, ""))
-    path = find_checkpoint(job.ckpt, Path(job.paths["runs"]))
-    trained = load(path, device=job.device, weights=job.weights)
+    runs = Path(job.paths["runs"])
+    path = find_checkpoint(job.ckpt, runs)
+    home = home_of(job.ckpt, path, runs)
+    trained = load(path, device=job.device, weights=job.weights, folder=home)
     uses = trained.task.uses
     if program not in uses:
         others = " or ".join(f"{name}.py" for name in uses) or "no program"

@@ -8,7 +8,7 @@ and a name in `KERNELS`, beside those that `ops` has in plain PyTorch. `cpp_step
 position of a whole stack, `triton_step` one position of one layer.
 """
 
-from linear_transformers.kernels.cpp_step import rounded
+from linear_transformers.kernels.cpp_step import levels, rounded
 from linear_transformers.kernels.cpp_step import unavailable as step_unavailable
 from linear_transformers.kernels.registry import (
     KERNELS,
@@ -20,6 +20,7 @@ from linear_transformers.kernels.registry import (
 __all__ = [
     "KERNELS",
     "chosen",
+    "levels",
     "rounded",
     "step_in_place",
     "step_unavailable",

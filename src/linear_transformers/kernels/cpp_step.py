@@ -89,8 +89,8 @@ def rounded(weight: Float[Tensor, "outputs inputs"], precision: str) -> Tensor:
     weight of an output.
     """
     if precision == "int8":
-        levels, scale = _levels(weight)
-        return (levels * scale.unsqueeze(-1)).to(weight.dtype)
+        whole, scale = levels(weight)
+        return (whole * scale.unsqueeze(-1)).to(weight.dtype)
     return weight.to(getattr(torch, precision)).to(weight.dtype)
 
 
@@ -199,7 +199,7 @@ class PackedStack:
             scale = F.pad(factor, (0, outputs - len(factor)), value=1.0)
             bias = bias * scale
         if precision == "int8":
-            weight, steps = _levels(weight)
+            weight, steps = levels(weight)
             scale = steps if scale is None else steps * scale
             sums = self._pointer(F.pad(weight.sum(1) * scale, (0, missing)))
         group = IN_WORD[precision]
@@ -223,8 +223,8 @@ class PackedStack:
         return x.data_ptr()
 
 
-def _levels(weight: Tensor) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, " outputs"]]:
-    """Return weights as int8, and the scale of each output."""
+def levels(weight: Tensor) -> tuple[Int8[Tensor, "outputs inputs"], Float[Tensor, " outputs"]]:
+    """Return weights as int8 from -127 to 127, and the scale of each output."""
     scale = weight.detach().float().abs().amax(1) / INT8_MAX
     scale = scale.masked_fill(scale == 0, 1.0)
     return (weight / scale.unsqueeze(-1)).round().to(torch.int8), scale

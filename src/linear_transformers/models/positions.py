@@ -113,7 +113,7 @@ class Positions(nn.Module):
 
         Args:
             x: The vectors.
-            position: The position. On the device, as a tensor, it must be below `max_length`.
+            position: The position. As a tensor, on the device, it must be below `max_length`.
 
         Raises:
             ValueError: There are no positions left.
@@ -121,7 +121,8 @@ class Positions(nn.Module):
         if isinstance(position, Tensor):
             if self.kind == "none":
                 return x
-            assert self.max_length is not None
+            if self.max_length is None:
+                return self._with(x, sinusoids(position, self.input_dim))
             return self._with(x, self._table(position))
         return self._place(x.unsqueeze(1), position, 1).squeeze(1)
 

@@ -11,16 +11,22 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from safetensors.torch import load_file, save
+from torch import Tensor
 
 from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import Shape
-from linear_transformers.runs.folder import Run, shown
+from linear_transformers.files import replacing
+from linear_transformers.provenance import read_provenance
+from linear_transformers.runs.exported import CONFIG, HASH, WEIGHTS, read_config, write_config
+from linear_transformers.runs.folder import Run, folder_of, shown
+from linear_transformers.runs.metrics import summary
 
 FORMAT = 3
 
@@ -44,7 +50,7 @@ def _digest(checkpoint: dict[str, Any]) -> str:
 
 
 def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a checkpoint of this project, of this format or an earlier one.
+    """Read a checkpoint of this project, of this format or an earlier one; or an exported model.
 
     Nothing in it is executed. It is loaded to the CPU by default, so that a GPU's checkpoint
     loads where there is none.
@@ -54,7 +60,7 @@ def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     """
     if not path.is_file():
         raise ValueError(f"The checkpoint {path} does not exist.")
-    checkpoint = _read(path, map_location)
+    checkpoint = (_read_exported if path.name == WEIGHTS else _read)(path, map_location)
     if isinstance(checkpoint, str):
         raise ValueError(f"{path} {checkpoint}. {_others(path)}")
     return _up_to_date(checkpoint, path)
@@ -71,6 +77,19 @@ def _read(path: Path, map_location: Any) -> dict[str, Any] | str:
             "is not a checkpoint of plain data and tensors, so it was not made by this project "
             f"and is not loaded ({first_line(error)})"
         )
+    return _checked(checkpoint)
+
+
+def _read_exported(path: Path, map_location: Any) -> dict[str, Any] | str:
+    """Return what an exported model holds, as a checkpoint has it, or what is wrong with it."""
+    about = read_config(path)
+    if file_hash(path) != about.pop(HASH):
+        return f"is damaged, or is not what {CONFIG} beside it is of: its hash is another"
+    return _checked(about | {"state_dict": load_file(path, device=str(map_location))})
+
+
+def _checked(checkpoint: Any) -> dict[str, Any] | str:
+    """Return a checkpoint, or what is wrong with it."""
     if not _is_ours(checkpoint):
         return "is not a checkpoint of this project: it lacks config, shape or state_dict"
     try:
@@ -83,6 +102,43 @@ def _read(path: Path, map_location: Any) -> dict[str, Any] | str:
             "trained with"
         )
     return checkpoint
+
+
+def write_exported(
+    folder: Path,
+    config: dict[str, Any],
+    shape: Shape,
+    weights: Mapping[str, Tensor],
+    known: Mapping[str, Any],
+) -> Path:
+    """Write an exported model, and return the file of its weights.
+
+    Args:
+        folder: The folder, which is there.
+        config: See `described`.
+        shape: See `described`.
+        weights: The weights by name; ones that share memory are written once each.
+        known: What `history` returned.
+    """
+    with replacing(folder / WEIGHTS) as partial:
+        partial.write_bytes(save({name: weight.cpu().clone() for name, weight in weights.items()}))
+    write_config(folder, {**described(config, shape), **known}, file_hash(folder / WEIGHTS))
+    return folder / WEIGHTS
+
+
+def history(path: Path) -> dict[str, Any]:
+    """Return what is known of how weights were trained: the `figures` of the run, and the
+    `provenance` of its start, or None.
+
+    Args:
+        path: The checkpoint, or the weights of an exported model.
+    """
+    if path.name == WEIGHTS:
+        about = read_config(path)
+        return {"figures": about.get("figures", {}), "provenance": about.get("provenance")}
+    run = folder_of(path)
+    start = next(iter(read_provenance(run)), None)
+    return {"figures": summary(run / "metrics.jsonl"), "provenance": start}
 
 
 class Found(NamedTuple):

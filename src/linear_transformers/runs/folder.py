@@ -15,6 +15,7 @@ import yaml
 from filelock import FileLock, Timeout
 
 from linear_transformers.files import HOST, remove_leftovers, replacing
+from linear_transformers.runs.exported import WEIGHTS, folder_by_name, found_by_name
 
 # Lightning starts further processes with this process's environment: they join the same run.
 RUN_ID = "LINEAR_TRANSFORMERS_RUN_ID"
@@ -203,22 +204,38 @@ def find_checkpoint(name: str, runs: Path, *, latest: bool = False) -> Path:
     A run goes before a file or folder of that name in the current directory.
 
     Args:
-        name: The name or path.
+        name: The name or path; or that of an exported model: see `runs.exported`.
         runs: The folder of all runs.
         latest: Whether a run means its last checkpoint, and not its best.
 
     Raises:
         ValueError: None of these is there.
     """
+    if (weights := found_by_name(name)) is not None:
+        return weights
     run = Run(runs / name if (runs / name / CHECKPOINTS).is_dir() else Path(name))
     if run.path.is_file():
         return run.path
+    if (run.path / WEIGHTS).is_file():
+        return run.path / WEIGHTS
     if run.path.is_dir():
         last = latest and run.last_checkpoint.is_file()
         return run.last_checkpoint if last else run.best_checkpoint()
     known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINTS}"))
     there = f"Runs in {runs}: {', '.join(known[-5:])}." if known else f"{runs} holds no runs yet."
     raise ValueError(f"{name} is neither a run nor a checkpoint file. {there}")
+
+
+def home_of(name: str, checkpoint: Path, runs: Path) -> Path:
+    """Return the folder that what is made of a model is put into.
+
+    Args:
+        name: What the model was found by.
+        checkpoint: What was found.
+        runs: The folder of all runs, for models whose own folder is not written to.
+    """
+    named = folder_by_name(name)
+    return folder_of(checkpoint) if named is None else runs / named
 
 
 def folder_of(checkpoint: Path) -> Path:

@@ -20,7 +20,7 @@ from linear_transformers.config.choices import Choice
 from linear_transformers.data.base import Shape
 from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import exact_dtype
-from linear_transformers.runs.folder import claim_folder, folder_of
+from linear_transformers.runs.folder import claim_folder
 from linear_transformers.runs.sweeps import Outcome
 
 Row = dict[str, Any]
@@ -158,6 +158,7 @@ class Trained:
 
     Attributes:
         path: The checkpoint.
+        folder: The folder of what is made of it: that of the run, mostly. See `home_of`.
         config: The configuration of the run that trained it, as plain data.
         weights: Which weights were asked for: `ema`, `raw`, or None for those that were tested.
         task: The task.
@@ -165,15 +166,16 @@ class Trained:
     """
 
     path: Path
+    folder: Path
     config: dict[str, Any]
     weights: str | None
     task: Any
     data: Choice[Any]
 
     @property
-    def folder(self) -> Path:
-        """The folder of the run, or of a checkpoint that lies elsewhere."""
-        return folder_of(self.path)
+    def name(self) -> str:
+        """The name of the run, or of the exported model."""
+        return self.folder.resolve().name
 
 
 TrainedT = TypeVar("TrainedT", bound=Trained)

@@ -29,6 +29,7 @@ from linear_transformers.tasks.base import (
     total,
 )
 from linear_transformers.tasks.costs import report_costs
+from linear_transformers.tasks.exporting import ExportSequences
 from linear_transformers.tasks.generation import SequenceModel
 from linear_transformers.tasks.sequences import Sequences, SequenceTask
 
@@ -69,7 +70,7 @@ class Copying(SequenceTask):
     """
 
     shape_class = CopyShape
-    uses: ClassVar = {"sample": SampleCopies}
+    uses: ClassVar = {"sample": SampleCopies, "export": ExportSequences}
     trained_class = SequenceModel
     figures = (Figure("loss", "nats a symbol"), Figure("accuracy", "of symbols", "max"))
     shape: CopyShape

@@ -13,20 +13,24 @@ from linear_transformers.config.choices import Choice, checked, checked_choice
 from linear_transformers.config.messages import brief, first_line
 from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.runs.checkpoint import check_finite, read_checkpoint
+from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.base import Task, Trained
 
 WEIGHTS = ("ema", "raw")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
-def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Trained:
+def load(
+    path: Path, *, device: str = "auto", weights: str | None = None, folder: Path | None = None
+) -> Trained:
     """Rebuild the task that a checkpoint holds; its configuration is checked like a typed one.
 
     Args:
-        path: The checkpoint.
+        path: The checkpoint, or the weights of an exported model.
         device: The device; `auto` is a GPU where there is one.
         weights: `ema` or `raw`; None is what was validated and tested, the average if the
             run kept one.
+        folder: The folder of what is made of the model; None is that of the checkpoint's run.
 
     Raises:
         ValueError: The checkpoint is missing, damaged or something else, or there is no
@@ -46,7 +50,7 @@ def load(path: Path, *, device: str = "auto", weights: str | None = None) -> Tra
         data = checked_choice(config.get("data"), "data", DataSource)
     check_finite(task.model, path)
     task.model.to(usable(device, "device")).eval()
-    return task.trained_class(path, config, weights, task, data)
+    return task.trained_class(path, folder or folder_of(path), config, weights, task, data)
 
 
 def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
@@ -69,7 +73,8 @@ def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
         )
     if isinstance(shape, dict):
         values, shape = shape, kind(**checked(kind, shape, "shape"))
-        if asdict(shape) != values:  # something was left out, or of another type
+        written, read = (json.dumps(x, sort_keys=True) for x in (asdict(shape), values))
+        if written != read:  # something was left out, or of another type
             raise ValueError(
                 f"The shape {brief(values)} is no {kind.__name__}: {brief(asdict(shape))} is one."
             )

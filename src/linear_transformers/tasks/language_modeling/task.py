@@ -15,6 +15,7 @@ from linear_transformers.models import StackState
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.shapes import TextBatch
 from linear_transformers.tasks.base import Evaluation, Figure, Loss, Output, Statistics, total
+from linear_transformers.tasks.language_modeling.exporting import ExportTexts
 from linear_transformers.tasks.language_modeling.model import LanguageModel
 from linear_transformers.tasks.language_modeling.report import drawn, report
 from linear_transformers.tasks.language_modeling.sampling import SampleText
@@ -39,7 +40,7 @@ class LanguageModeling(SequenceTask):
     """
 
     shape_class = TextShape
-    uses: ClassVar = {"sample": SampleText}
+    uses: ClassVar = {"sample": SampleText, "export": ExportTexts}
     trained_class = LanguageModel
     figures = (Figure("bits_per_byte", "bits/byte"), Figure("perplexity", "of a token"))
     shape: TextShape

@@ -20,6 +20,7 @@ from linear_transformers.tasks.base import (
     Task,
     total,
 )
+from linear_transformers.tasks.speech_recognition.exporting import ExportSpeech
 from linear_transformers.tasks.speech_recognition.model import SpeechModel
 from linear_transformers.tasks.speech_recognition.report import report
 from linear_transformers.tasks.speech_recognition.transcribing import Transcribe
@@ -38,7 +39,7 @@ class SpeechRecognition(Task):
     """
 
     shape_class = SpeechShape
-    uses: ClassVar = {"transcribe": Transcribe}
+    uses: ClassVar = {"transcribe": Transcribe, "export": ExportSpeech}
     trained_class = SpeechModel
     model: SpeechEncoder
     shape: SpeechShape

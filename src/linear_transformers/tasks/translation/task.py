@@ -27,6 +27,7 @@ from linear_transformers.tasks.base import (
     Task,
     total,
 )
+from linear_transformers.tasks.exporting import Export
 from linear_transformers.tasks.translation.model import Translator
 from linear_transformers.tasks.translation.report import examples, report
 from linear_transformers.tasks.translation.translating import Translate
@@ -59,7 +60,7 @@ class Translation(Task):
         Figure("exact_match", "of targets", "max"),
         Figure("accuracy", "of tokens", "max"),
     )
-    uses: ClassVar = {"translate": Translate}
+    uses: ClassVar = {"translate": Translate, "export": Export}
     model: EncoderDecoder
     shape: PairShape
 

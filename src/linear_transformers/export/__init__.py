@@ -1,0 +1,1 @@
+"""Trained models for elsewhere: ONNX, and a page for a browser."""

@@ -1,0 +1,237 @@
+"""A model's step in ONNX, and the same over a whole sequence.
+
+    step.onnx       (inputs, position, states) -> (output, states)
+    prefill.onnx    (inputs, position, states) -> (outputs, states)    the step in a `Scan`
+    draw.onnx       (parameters, noise, temperature) -> value
+
+All states are zeros at the start, and each sequence of a batch has its own. The position is the
+number of inputs read so far. `onnx.json` names inputs and outputs, and says what they mean.
+"""
+
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from linear_transformers.distributions import ValueDistribution
+from linear_transformers.export.steps import BATCH, Step
+from linear_transformers.kernels import levels
+
+STEP, PREFILL, DRAW, ABOUT = "step.onnx", "prefill.onnx", "draw.onnx", "onnx.json"
+OPSET = 23  # the first with RMSNormalization
+POSITION, NEXT = "position", "next."
+
+
+def files(
+    step: Step,
+    *,
+    distribution: ValueDistribution | None,
+    about: dict[str, Any],
+    precision: str = "float32",
+) -> dict[str, bytes]:
+    """Return the ONNX files of a step, and what says how to call them, by name.
+
+    Args:
+        step: The step.
+        distribution: The distribution of a value, given the step's outputs; None has no
+            `draw.onnx`.
+        about: What else to say in `onnx.json`.
+        precision: The precision of the matrices of blocks: `float32` or `int8`.
+
+    Raises:
+        ValueError: There is no onnx here, or the step has no graph for batches of any size.
+    """
+    step.eval()
+    place = torch.zeros(1, dtype=torch.long)
+    outputs = [step.output, *(f"{NEXT}{state}" for state in step.states)]
+    graph = traced(step, {**step.inputs, POSITION: place, **step.states}, outputs, [POSITION])
+    if precision == "int8":
+        _quantize(graph, _matrices(step))
+    whole = scanned(graph, list(step.inputs), step.output, list(step.states))
+    models = {STEP: graph, PREFILL: whole}
+    if distribution is not None:
+        p, z = distribution.num_parameters, distribution.noise_dim
+        inputs = {
+            "parameters": torch.zeros(BATCH, p),
+            "noise": torch.full((BATCH, z), 0.5),
+            "temperature": torch.ones(1),
+        }
+        models[DRAW] = traced(_Draw(distribution), inputs, ["value"], ["temperature"])
+    told = {
+        **about,
+        "inputs": _described(step.inputs),
+        "output": step.output,
+        "noise": 0 if distribution is None else distribution.noise_dim,
+        "states": _described(step.states),
+    }
+    text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    return {name: model.SerializeToString() for name, model in models.items()} | {
+        ABOUT: text.encode()
+    }
+
+
+def traced(
+    module: nn.Module, inputs: dict[str, Tensor], outputs: Sequence[str], alike: Sequence[str]
+) -> Any:
+    """Return a module as an ONNX model, of a batch of any size.
+
+    Args:
+        module: The module, in `eval()` mode.
+        inputs: Examples of its inputs, by name, in their order.
+        outputs: The names of its outputs.
+        alike: The names of inputs that are one for the whole batch.
+
+    Raises:
+        ValueError: There is no onnx here, or it has no graph for batches of any size.
+    """
+    try:
+        import onnxscript  # noqa: F401  what torch's exporter is made of, an extra
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"onnx=true needs {error.name}, which is not installed: uv sync --extra onnx"
+        ) from error
+    batch = torch.export.Dim("batch")
+    sizes = tuple(None if name in alike else {0: batch} for name in inputs)
+    with _quiet():
+        program = torch.onnx.export(
+            module,
+            tuple(inputs.values()),
+            dynamo=True,
+            dynamic_shapes=(sizes,) if isinstance(module, Step) else sizes,
+            input_names=list(inputs),
+            output_names=list(outputs),
+            opset_version=OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    model = program.model_proto
+    if model.graph.input[0].type.tensor_type.shape.dim[0].dim_param != batch.__name__:
+        raise ValueError(
+            "onnx=true was asked for, and this model's step has no graph for batches of any size. "
+            "README's table says which models have one."
+        )
+    return model
+
+
+def scanned(step: Any, inputs: Sequence[str], output: str, states: Sequence[str]) -> Any:
+    """Return the ONNX model of a step over whole sequences [batch, time, ...]: one `Scan`.
+
+    Args:
+        step: The ONNX model of the step.
+        inputs: The names of what a step reads.
+        output: The name of what it returns.
+        states: The names of its states.
+    """
+    from onnx import helper
+
+    given = {value.name: value for value in step.graph.input}
+    returned = {value.name: value for value in step.graph.output}
+    kept = [POSITION, *states]
+    one = helper.make_tensor("one", 7, [1], [1])  # 7: int64
+    after = copy.deepcopy(given[POSITION])
+    after.name = NEXT + POSITION
+    last = [after, *(returned[NEXT + state] for state in states)]
+    body = helper.make_graph(
+        [*step.graph.node, helper.make_node("Add", [POSITION, "one"], [after.name])],
+        "step",
+        [given[name] for name in (*kept, *inputs)],
+        [*last, returned[output]],
+    )
+    scan = helper.make_node(
+        "Scan",
+        [*kept, *inputs],
+        [*(value.name for value in last), output],
+        body=body,
+        num_scan_inputs=len(inputs),
+        scan_input_axes=[1] * len(inputs),
+        scan_output_axes=[1],
+    )
+    whole = [_in_time(given[name]) for name in inputs]
+    graph = helper.make_graph(
+        [scan],
+        "prefill",
+        [*whole, *(given[name] for name in kept)],
+        [_in_time(returned[output]), *last],
+        [*step.graph.initializer, one],  # weights, outside of the loop
+    )
+    model = copy.deepcopy(step)
+    model.graph.CopyFrom(graph)
+    return model
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch's exporter from telling about itself."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+class _Draw(nn.Module):
+    """A value that uniform noise selects, as a graph."""
+
+    def __init__(self, distribution: ValueDistribution):
+        super().__init__()
+        self.distribution = distribution
+
+    def forward(self, parameters: Tensor, noise: Tensor, temperature: Tensor) -> Tensor:
+        return self.distribution.sample(parameters, noise, temperature=temperature)
+
+
+def _matrices(step: nn.Module) -> dict[str, Tensor]:
+    """Return the weights of the linear layers of blocks, by name."""
+    return {
+        f"{name}.weight": module.weight.detach()
+        for name, module in step.named_modules()
+        if isinstance(module, nn.Linear) and ".blocks." in name
+    }
+
+
+def _quantize(model: Any, matrices: dict[str, Tensor]) -> None:
+    """Replace matrices by integers, each output with a scale of its own, in place."""
+    from onnx import helper, numpy_helper
+
+    kept = [weight for weight in model.graph.initializer if weight.name not in matrices]
+    missing = matrices.keys() - {weight.name for weight in model.graph.initializer}
+    assert not missing, f"the exporter renamed {sorted(missing)}"
+    nodes = []
+    for name, matrix in matrices.items():
+        whole, scale = levels(matrix)
+        parts = f"{name}.int8", f"{name}.scale"
+        for part, value in zip(parts, (whole, scale), strict=True):
+            kept.append(numpy_helper.from_array(value.numpy(), part))
+        nodes.append(helper.make_node("DequantizeLinear", parts, [name], axis=0))
+    nodes += model.graph.node
+    del model.graph.initializer[:], model.graph.node[:]
+    model.graph.initializer.extend(kept)
+    model.graph.node.extend(nodes)
+
+
+def _in_time(value: Any) -> Any:
+    """Return the description of a value [batch, ...] as that of a sequence [batch, time, ...]."""
+    value = copy.deepcopy(value)
+    batch, *rest = [copy.deepcopy(dim) for dim in value.type.tensor_type.shape.dim]
+    del value.type.tensor_type.shape.dim[:]
+    value.type.tensor_type.shape.dim.append(batch)
+    value.type.tensor_type.shape.dim.add().dim_param = "time"
+    value.type.tensor_type.shape.dim.extend(rest)
+    return value
+
+
+def _described(tensors: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
+    """Return the shapes without the batch, and the types, of tensors."""
+    return {
+        name: {"shape": list(x.shape[1:]), "dtype": str(x.dtype).removeprefix("torch.")}
+        for name, x in tensors.items()
+    }

@@ -1,0 +1,244 @@
+"""Taking a trained model along, for export.py: weights and plain data, ONNX, a page."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import yaml
+
+from linear_transformers.config.messages import override
+from linear_transformers.config.ranges import Size
+from linear_transformers.export import onnx
+from linear_transformers.export.page import page_of
+from linear_transformers.export.steps import SequenceStep, Step
+from linear_transformers.files import replacing
+from linear_transformers.provenance import call_of
+from linear_transformers.runs.checkpoint import history, write_exported
+from linear_transformers.runs.exported import CARD, upload
+from linear_transformers.runs.folder import claim_folder, shown
+from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.tasks.base import Task, Trained, Use, Watch
+
+LOADING = """```python
+import linear_transformers as lt
+
+model = lt.load("DIR")  # this folder
+```
+
+Nothing here is code: `config.json` is checked like a command line, and names classes of the
+project only."""
+
+
+@dataclass(kw_only=True)
+class Export(Use[Trained]):
+    """Export a trained model. See conf/export.yaml for the options.
+
+    A task whose models run step by step, or have a page, says so in a subclass.
+    """
+
+    out: str | None
+    precision: Literal["float32", "bfloat16", "float16"]
+    license: str | None
+    onnx: bool
+    onnx_weights: Literal["float32", "int8"]
+    capacity: Size | None
+    html: str | None
+    hub: str | None
+
+    def run(self, trained: Trained, watch: Watch) -> Outcome:
+        """Write what was asked for."""
+        self._refuse_contradictions()
+        if self.html is not None:
+            page = Path(self.html)
+            text = self.page(trained)
+            _written(page, text, "html")
+            print(
+                f"page     {shown(page)}, {page.stat().st_size / 1e6:.2f} MB: open it in a browser"
+            )
+        if self.out is not None:
+            self._write(trained, Path(self.out), self._onnx(trained))  # refused before it begins
+        return Outcome(None, {})
+
+    def step(self, trained: Trained) -> Step:
+        """Return the step that ONNX files are made of.
+
+        Raises:
+            ValueError: The model has none.
+        """
+        raise ValueError(
+            f"onnx=true was asked for, and {type(trained.task).__name__} has no step that other "
+            "runtimes could run: models of images, texts and words to copy, and causal speech "
+            "encoders have one."
+        )
+
+    def about(self, trained: Trained) -> dict[str, Any]:
+        """Return what a caller of the ONNX files has to know besides."""
+        return {}
+
+    def page(self, trained: Trained) -> str:
+        """Return the page of a model, for a browser.
+
+        Raises:
+            ValueError: There is none of such a model.
+        """
+        raise ValueError(
+            f"html={self.html} was asked for, and {type(trained.task).__name__} has no page: "
+            "models of images and of texts have one."
+        )
+
+    def _refuse_contradictions(self) -> None:
+        if self.out is None and self.html is None:
+            raise ValueError("Nothing was asked for. Give out=DIR, or html=FILE.")
+        for name, given in (("onnx=true", self.onnx), (f"hub={self.hub}", self.hub)):
+            if given and self.out is None:
+                raise ValueError(f"{name} is of an exported folder. Give it: out=DIR")
+        if self.hub and self.license is None:
+            raise ValueError(
+                f"hub={self.hub} shows the model to others, and license= does not say what they "
+                "may do with it. Give it, such as license=mit."
+            )
+        if not self.onnx and (self.onnx_weights != "float32" or self.capacity is not None):
+            raise ValueError("onnx_weights= and capacity= are of ONNX files. Add onnx=true.")
+
+    def _onnx(self, trained: Trained) -> dict[str, bytes]:
+        if not self.onnx:
+            return {}
+        return onnx.files(
+            self.step(trained),
+            distribution=getattr(trained.task, "distribution", None),
+            about=self.about(trained),
+            precision=self.onnx_weights,
+        )
+
+    def _write(self, trained: Trained, out: Path, files: dict[str, bytes]) -> None:
+        try:
+            folder = claim_folder(out, numbered=False)
+        except OSError as error:
+            raise ValueError(
+                f"The folder out={out} cannot be made ({error.strerror}). Choose another."
+            ) from error
+        weights = write_exported(
+            folder,
+            trained.config,
+            trained.task.shape,
+            _rounded(trained.task.model.state_dict(), self.precision),
+            history(trained.path),
+        )
+        print(f"weights  {shown(weights)}, {_megabytes(weights)}")
+        text = card(trained, license=self.license, precision=self.precision)
+        for name, data in {**files, CARD: text.encode()}.items():
+            with replacing(folder / name) as partial:
+                partial.write_bytes(data)
+        if files:
+            graph = folder / onnx.STEP
+            print(f"onnx     {shown(graph)}, {_megabytes(graph)}; {onnx.ABOUT} says how to call it")
+        print(f"card     {shown(folder / CARD)}")
+        if self.license is None:
+            print("license  not given: others may do nothing with it. license=mit, say, allows it")
+        if self.hub is not None:
+            print(f"hub      {upload(folder, self.hub)}")
+        program = next(iter(trained.task.uses))
+        print(f"next     {call_of(program)} {override('ckpt', folder)}")
+
+
+@dataclass(kw_only=True)
+class ExportSequences(Export):
+    """Export a model of sequences, which draws a value at a time."""
+
+    def step(self, trained: Trained) -> Step:
+        return SequenceStep(trained.task.model, self.capacity)
+
+    def about(self, trained: Trained) -> dict[str, Any]:
+        task = trained.task
+        return {
+            "start": task.model.start_token,
+            "num_values": task.shape.num_values,
+            "length": task.model.stack.positions.max_length,
+            "distribution": trained.config["task"]["distribution"],
+            "shape": asdict(task.shape),
+        }
+
+    def page(self, trained: Trained) -> str:
+        task = trained.task
+        figures = judged(task, history(trained.path)["figures"])
+        return page_of(
+            task.model,
+            task.distribution,
+            task.shape,
+            title=trained.name,
+            about=". ".join(filter(None, (in_words(task), figures))),
+        )
+
+
+def card(trained: Trained, *, license: str | None, precision: str) -> str:
+    """Return the card of an exported model: what it is, its figures, and how to load it.
+
+    Args:
+        trained: The model.
+        license: What others may do with it.
+        precision: What its weights are rounded to.
+    """
+    task, config = trained.task, trained.config
+    known = history(trained.path)
+    kind = config["data"]["_target_"].rpartition(".")[2]
+    head = {
+        "license": license or "other",
+        "library_name": "linear-transformers",
+        "tags": ["linear-transformers", type(task).__name__],
+    }
+    parts = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
+        f"# {trained.name}",
+        f"{in_words(task)}. Trained on {kind}: {task.shape.description}.",
+    ]
+    if figures := judged(task, known["figures"]):
+        parts.append(f"Test: {figures}, of one run with seed {config.get('seed')}.")
+    if precision != "float32":
+        parts.append(f"The weights are rounded to {precision}, after these were measured.")
+    if start := known["provenance"]:
+        processor = start["machine"]["gpu"] or start["machine"]["processor"]
+        parts.append(
+            f"Made by `{start['command']}` at commit {start['commit']}, on {processor}, "
+            f"{start['date']}."
+        )
+    parts += [f"{caution[0].upper()}{caution[1:]}." for caution in task.cautions()]
+    parts.append(LOADING)
+    return "\n\n".join(parts) + "\n"
+
+
+def in_words(task: Task) -> str:
+    """Return what a model is, and its size."""
+    count = sum(parameter.numel() for parameter in task.model.parameters())
+    return f"{task.description}, {count / 1e6:.2f} M parameters"
+
+
+def judged(task: Task, figures: Mapping[str, Any]) -> str:
+    """Return the test figures of a run, as far as there are any."""
+    known = [(figure, figures.get(f"test_{figure.name}")) for figure in task.figures]
+    return ", ".join(f"{value:g} {figure.unit}" for figure, value in known if value is not None)
+
+
+def _rounded(weights: dict[str, torch.Tensor], precision: str) -> dict[str, torch.Tensor]:
+    dtype = getattr(torch, precision)
+    return {
+        name: weight.to(dtype) if weight.is_floating_point() else weight
+        for name, weight in weights.items()
+    }
+
+
+def _megabytes(path: Path) -> str:
+    return f"{path.stat().st_size / 1e6:.2f} MB"
+
+
+def _written(path: Path, text: str, option: str) -> None:
+    if path.exists():
+        raise ValueError(f"{option}={path} exists already. Choose another name, or remove it.")
+    try:
+        with replacing(path) as partial:
+            partial.write_text(text)
+    except OSError as error:
+        raise ValueError(
+            f"{option}={path} cannot be written ({error.strerror}). Choose another place."
+        ) from error

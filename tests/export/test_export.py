@@ -1,0 +1,195 @@
+"""export.py, and what it wrote, from every side."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import linear_transformers as lt
+from linear_transformers.runs.exported import CARD, CONFIG, WEIGHTS
+from tests.programs import QUICK, complaint, run
+from tests.tasks.test_speech_runs import SMALL, TINY
+
+SPEECH = (*(word for word in TINY if word.startswith("data")), *SMALL)
+TEXT = "To be, or not to be. " * 40
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "text.txt").write_text(TEXT)
+    text = ("data=text", f"data.path={folder}/text.txt", "data.segment=16", "data.batch_size=2")
+    pairs = ("data=transduction", "data.num_train=32", "data.num_held_out=8")
+    for name, words in {
+        "images": ("test=true",),
+        "text": (*text, "test=false"),
+        "speech": (*SPEECH, "model.causal=true", "test=false"),
+        "pairs": (*pairs, "test=false"),
+    }.items():
+        places = (f"paths.runs={folder}", f"paths.data={folder}/data", f"run_id={name}")
+        run("train", *QUICK, *words, *places)
+    return folder
+
+
+def export(runs: Path, name: str, *words: str) -> str:
+    return run("export", f"ckpt={name}", f"paths.runs={runs}", *words)
+
+
+@pytest.fixture(scope="module")
+def folder(runs, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("exported") / "images"
+    export(runs, "images", f"out={out}", "license=mit")
+    return out
+
+
+@pytest.mark.parametrize("name", ["images", "text", "speech", "pairs"])
+def test_an_exported_model_is_the_one_that_was_trained(name, runs, tmp_path):
+    printed = export(runs, name, f"out={tmp_path / name}")
+    model, trained = lt.load(tmp_path / name), lt.load(name, runs=runs)
+    assert type(model) is type(trained)
+    assert model.task.shape == trained.task.shape
+    for (key, found), expected in zip(
+        model.task.model.state_dict().items(), trained.task.model.state_dict().values(), strict=True
+    ):
+        assert torch.equal(found, expected), key
+    program = "transcribe" if name == "speech" else "translate" if name == "pairs" else "sample"
+    assert f"next     uv run {program}.py" in printed
+
+
+def test_programs_take_its_folder_for_a_run(folder, tmp_path):
+    run("sample", f"ckpt={folder}", "images=2", f"out={tmp_path / 'samples'}")
+    assert (tmp_path / "samples/grid.png").is_file()
+
+
+def test_it_can_be_exported_again_with_all_that_is_known(folder, tmp_path):
+    run("export", f"ckpt={folder}", f"out={tmp_path / 'again'}", "license=mit")
+    first, again = (
+        json.loads((each / CONFIG).read_text()) for each in (folder, tmp_path / "again")
+    )
+    assert first == again
+    assert first["figures"]["test_bits_per_dim"] > 0
+    assert first["provenance"]["command"].startswith("uv run train.py")
+
+
+def test_the_card_says_what_it_is(folder, runs):
+    _, head, text = (folder / CARD).read_text().split("---\n", 2)
+    assert yaml.safe_load(head)["license"] == "mit"
+    figures = json.loads((folder / CONFIG).read_text())["figures"]
+    for words in (
+        "Digits: 8 x 8 x 1", f"{figures['test_bits_per_dim']:g} bits/dim", "uv run train.py",
+        "lt.load", "LinearAttention",
+    ):  # fmt: skip
+        assert words in text
+    assert str(runs) not in text  # nothing of this machine
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_weights_can_be_rounded(precision, runs, tmp_path):
+    out = tmp_path / precision
+    export(runs, "images", f"out={out}", f"precision={precision}")
+    model, trained = lt.load(out).task.model, lt.load("images", runs=runs).task.model
+    weight, exact = model.head.weight, trained.head.weight
+    assert weight.dtype == torch.float32
+    assert torch.equal(weight, exact.to(getattr(torch, precision)).float())
+    assert f"rounded to {precision}" in (out / CARD).read_text()
+
+
+def test_damage_is_noticed(folder, tmp_path):
+    damaged = tmp_path / "damaged"
+    shutil.copytree(folder, damaged)
+    whole = (damaged / WEIGHTS).read_bytes()
+    (damaged / WEIGHTS).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert "is damaged" in complaint("sample", f"ckpt={damaged}")
+    (damaged / WEIGHTS).write_bytes(whole)
+    config = json.loads((damaged / CONFIG).read_text())
+    config["config"]["model"]["num_heads"] = 4
+    (damaged / CONFIG).write_text(json.dumps(config))
+    assert "was changed after it was saved" in complaint("sample", f"ckpt={damaged}")
+    (damaged / CONFIG).write_text("{")
+    assert "does not say what model.safetensors holds" in complaint("sample", f"ckpt={damaged}")
+    (damaged / CONFIG).unlink()
+    assert "No such file" in complaint("sample", f"ckpt={damaged}")
+
+
+def test_a_configuration_can_name_no_code(folder, tmp_path):
+    evil = tmp_path / "evil"
+    shutil.copytree(folder, evil)
+    config = json.loads((evil / CONFIG).read_text())
+    del config["digest"]
+    config["config"]["task"] = {"_target_": "os.system", "command": f"touch {tmp_path}/ran"}
+    (evil / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=r"os\.system"):
+        lt.load(evil)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("images", (), "Give out=DIR, or html=FILE"),
+        ("images", ("onnx=true", "html=page.html"), "onnx=true is of an exported folder"),
+        ("images", ("out=OUT", "onnx_weights=int8"), "Add onnx=true"),
+        ("images", ("out=OUT", "hub=me/it"), "license=mit"),
+        ("images", ("out=TAKEN",), "File exists"),
+        ("images", ("html=TAKEN",), "exists already"),
+        ("pairs", ("out=OUT", "onnx=true"), "Translation has no step that other runtimes"),
+        ("speech", ("html=OUT",), "SpeechRecognition has no page"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_before_anything_is_written(
+    name, words, told, runs, tmp_path
+):
+    taken = tmp_path / "taken"
+    taken.mkdir()
+    places = {"OUT": str(tmp_path / "out"), "TAKEN": str(taken)}
+    given = [word.replace("OUT", places["OUT"]).replace("TAKEN", places["TAKEN"]) for word in words]
+    message = complaint("export", f"ckpt={name}", f"paths.runs={runs}", *given)
+    assert told in message
+    assert not (tmp_path / "out").exists()
+
+
+class Hub:
+    """A folder that stands in for the Hugging Face hub."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+
+    def create_repo(self, name: str, exist_ok: bool) -> None:
+        assert exist_ok
+        (self.folder / name).mkdir(parents=True, exist_ok=True)
+
+    def upload_folder(self, repo_id: str, folder_path: Path) -> str:
+        shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
+        return f"hub/{repo_id}"
+
+    def download(self, name: str, allow_patterns: list[str]) -> str:
+        if not (self.folder / name).is_dir():
+            raise FileNotFoundError(f"no repository {name}")
+        assert allow_patterns == [WEIGHTS, CONFIG]
+        return str(self.folder / name)
+
+
+def test_a_model_goes_to_the_hub_and_comes_back(runs, tmp_path, monkeypatch):
+    import huggingface_hub
+
+    hub = Hub(tmp_path / "hub")
+    monkeypatch.setattr(huggingface_hub, "HfApi", lambda: hub)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", hub.download)
+    out = tmp_path / "out"
+    printed = export(runs, "images", f"out={out}", "hub=me/digits", "license=mit")
+    assert "hub      hub/me/digits" in printed
+    model = lt.load("hub:me/digits", runs=tmp_path)
+    assert torch.equal(model.task.model.head.weight, lt.load(out).task.model.head.weight)
+    run("sample", "ckpt=hub:me/digits", "images=1", f"paths.runs={tmp_path}")
+    (made,) = tmp_path.glob("hub-me-digits/samples/*/grid.png")  # and nothing in the hub's folder
+    assert made.is_file()
+    assert "hub:me/other could not be read" in complaint("sample", "ckpt=hub:me/other")
+
+
+def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    with pytest.raises(ValueError, match="uv sync --extra hub"):
+        lt.load("hub:me/digits")

@@ -1,0 +1,221 @@
+"""ONNX files compute what the model computes, step by step and over whole sequences."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from linear_transformers.data.images import ImageShape
+from linear_transformers.data.speech import SpeechShape
+from linear_transformers.data.text import TextShape
+from linear_transformers.export import onnx
+from linear_transformers.export.steps import SequenceStep, SpeechStep
+from linear_transformers.sampling.compiled import CompiledStepper
+from linear_transformers.tasks.loading import build_task
+from tests.conftest import CONF, configured
+
+ort = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
+pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
+
+BATCH, STEPS = 5, 100
+SMALL = ("model.num_layers=1", "model.num_heads=2", "model.model_dim=16")
+IMAGES, TEXTS = ImageShape(10, 10, 1, 17), TextShape(64, "bytes", "")
+CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+def built(shape, *words: str):
+    """A task with random weights, none of which is 0 or 1 by chance."""
+    torch.manual_seed(0)
+    data = ("data=digits",) if shape is IMAGES else ("data=text", "data.path=unread")
+    job = configured(*data, *SMALL, *words)
+    task = build_task(job.task, job.model, shape)
+    for parameter in task.model.parameters():
+        parameter.data += 0.1 * torch.randn_like(parameter)
+    task.model.eval()
+    return task
+
+
+def session(path: Path):
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    return ort.InferenceSession(path, options)
+
+
+class Files:
+    """The files of an exported model, called as `onnx.json` says."""
+
+    def __init__(self, folder: Path):
+        self.about = json.loads((folder / onnx.ABOUT).read_text())
+        self.session = {name: session(folder / f"{name}.onnx") for name in ("step", "prefill")}
+        self.takes = [each.name for each in self.session["step"].get_inputs()]
+
+    def start(self, batch: int) -> dict[str, np.ndarray]:
+        states = self.about["states"].items()
+        return {name: np.zeros((batch, *x["shape"]), x["dtype"]) for name, x in states}
+
+    def call(self, name: str, position: int, state, **inputs):
+        """Return the outputs, and the state after them."""
+        given = {**inputs, "position": np.array([position]), **state}
+        output, *rest = self.session[name].run(None, given)
+        return output, dict(zip(state, rest[-len(state) :], strict=True))
+
+
+def exported(step, folder: Path, *, distribution=None, precision="float32") -> Files:
+    files = onnx.files(step, distribution=distribution, about={}, precision=precision)
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return Files(folder)
+
+
+def stepped(files: Files, tokens: np.ndarray):
+    """The outputs after each token, and the state after all."""
+    state, outputs = files.start(len(tokens)), []
+    for i in range(tokens.shape[1]):
+        output, state = files.call("step", i, state, token=tokens[:, i])
+        outputs.append(output)
+    return np.stack(outputs, 1), state
+
+
+# Each mixer, and each choice that a state or a graph depends on, once.
+CHOICES = {
+    "linear": (IMAGES, "model=linear", "model.positions=concatenated"),
+    "linear, any length": (TEXTS, "model=linear", "model.positions=added"),
+    "linear_conv": (IMAGES, "model=linear_conv", "model.positions=axial"),
+    "rotary": (TEXTS, "model=linear", "model.mixer.rotary=true", "model.mixer.qk_norm=rms"),
+    "grouped": (IMAGES, "model=linear", "model.mixer.attention.num_key_heads=1"),
+    "softmax": (IMAGES, "model=softmax", "model.positions=learned"),
+    "retention": (TEXTS, "model=retention"),
+    "gated": (TEXTS, "model=gated"),
+    "kimi_delta": (IMAGES, "model=kimi_delta"),
+    "gated_delta": (IMAGES, "model=gated_delta", "model.norm_type=rms", "model.activation=swiglu"),
+    "hybrid": (TEXTS, "model=hybrid", "model.num_layers=2", "model.local.attention.window=7"),
+    "lstm": (TEXTS, "model=lstm"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@torch.inference_mode()
+def test_steps_and_sequences_in_onnx_are_those_of_the_model(name, tmp_path):
+    shape, *words = CHOICES[name]
+    task = built(shape, *words)
+    files = exported(SequenceStep(task.model), tmp_path)
+    tokens = torch.randint(shape.num_values, (BATCH, STEPS))
+    expected, _ = task.model.prefill(tokens)
+    outputs, state = stepped(files, tokens.numpy())
+    np.testing.assert_allclose(outputs, expected.numpy(), **CLOSE)
+    first, half = files.call("prefill", 0, files.start(BATCH), token=tokens[:, :37].numpy())
+    rest, after = files.call("prefill", 37, half, token=tokens[:, 37:].numpy())
+    np.testing.assert_allclose(np.concatenate([first, rest], 1), expected.numpy(), **CLOSE)
+    for part in state:
+        np.testing.assert_allclose(after[part], state[part], **CLOSE)
+
+
+MAPS = sorted(path.stem for path in (CONF / "model/feature_map").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", MAPS)
+@torch.inference_mode()
+def test_every_feature_map_has_a_graph(name):
+    task = built(IMAGES, "model=linear", f"model/feature_map={name}")
+    phi = task.model.stack.mixer.attention.feature_map
+    x = torch.randn(BATCH, 8)
+    graph = onnx.traced(phi, {"x": x[:3]}, ["features"], alike=[])
+    (features,) = ort.InferenceSession(graph.SerializeToString()).run(None, {"x": x.numpy()})
+    np.testing.assert_allclose(features, phi(x).numpy(), **CLOSE)
+
+
+@torch.inference_mode()
+def test_in_int8_the_model_is_the_one_whose_matrices_are_rounded(tmp_path):
+    task = built(IMAGES, "model=linear_conv")
+    (tmp_path / "float32").mkdir()
+    (tmp_path / "int8").mkdir()
+    exported(SequenceStep(task.model), tmp_path / "float32")
+    files = exported(SequenceStep(task.model), tmp_path / "int8", precision="int8")
+    sizes = [(tmp_path / each / onnx.STEP).stat().st_size for each in ("int8", "float32")]
+    matrices = sum(
+        module.weight.numel()
+        for module in task.model.stack.blocks.modules()
+        if isinstance(module, torch.nn.Linear)
+    )
+    assert sizes[1] - sizes[0] > 2.5 * matrices  # of 3 bytes each, less scales and names
+    tokens = torch.randint(IMAGES.num_values, (BATCH, 31))
+    exact = task.model(tokens)
+    CompiledStepper.convert(task.model, "int8")
+    rounded = task.model(tokens)
+    outputs, _ = stepped(files, tokens.numpy())
+    np.testing.assert_allclose(outputs, rounded.numpy(), **CLOSE)
+    assert (rounded - exact).abs().max() > 1e-3  # else nothing was tested
+
+
+@pytest.mark.parametrize("head", ["logistic_mixture", "categorical"])
+def test_values_are_drawn_as_here(head, tmp_path):
+    task = built(IMAGES, "model=linear", f"task/distribution={head}")
+    distribution = task.distribution
+    files = exported(SequenceStep(task.model), tmp_path, distribution=distribution)
+    draw = session(tmp_path / onnx.DRAW)
+    parameters = torch.randn(101, distribution.num_parameters)
+    noise = torch.rand(101, distribution.noise_dim)
+    assert files.about["noise"] == distribution.noise_dim
+    for temperature in (0.5, 1.0):
+        given = {
+            "parameters": parameters.numpy(),
+            "noise": noise.numpy(),
+            "temperature": np.array([temperature], np.float32),
+        }
+        (values,) = draw.run(None, given)
+        expected = distribution.sample(parameters, noise, temperature=temperature).numpy()
+        assert (values != expected).sum() <= 1  # on a boundary between two
+        assert len({*values}) > 5
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("task.encoder.subsampling=4", "task.encoder.lookahead=3"),
+        ("task.encoder.subsampling=1", "model=gated"),
+        ("task.encoder.subsampling=2", "task.encoder.width=5", "model=linear_conv"),
+    ],
+)
+@torch.inference_mode()
+def test_a_causal_speech_encoder_in_onnx_is_that_of_the_model(words, tmp_path):
+    torch.manual_seed(0)
+    job = configured("data=espeak", *SMALL, "model.causal=true", *words)
+    shape = SpeechShape(10, 16000, "phones", ("AA", "B"))
+    encoder = build_task(job.task, job.model, shape).model.eval()
+    encoder.adopt(torch.randn(shape.num_mels), torch.rand(shape.num_mels) + 0.5, longest=99)
+    step = SpeechStep(encoder)
+    files = exported(step, tmp_path)
+    size = encoder.subsampling
+    lengths = torch.tensor([41, 26, 1])
+    features = torch.randn(3, 41, shape.num_mels)
+    expected, counts = encoder(features, lengths)
+    steps = int(counts.max()) + step.delay
+    padded = torch.zeros(3, steps * size, shape.num_mels)
+    padded[:, :41] = features
+    frames = padded.unflatten(1, (steps, size))
+    present = (torch.arange(steps) < counts.unsqueeze(1)).float()
+    state = files.start(3)
+    whole, _ = files.call("prefill", 0, state, features=frames.numpy(), present=present.numpy())
+    for i in range(steps):
+        scores, state = files.call(
+            "step", i, state, features=frames[:, i].numpy(), present=present[:, i].numpy()
+        )
+        np.testing.assert_allclose(scores, whole[:, i], **CLOSE)
+    for row, count in enumerate(counts):
+        found = whole[row, step.delay :][:count]
+        np.testing.assert_allclose(found, expected[row, :count].numpy(), **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("shape", "words", "told"),
+    [
+        (TEXTS, ("model=softmax",), ("sequences without an end", "capacity=1024")),
+        (IMAGES, ("model=lsh1",), ("no graph for batches of any size",)),
+        (IMAGES, ("model=sparse",), ("the state of", "grows")),
+    ],
+)
+def test_what_has_no_graph_is_refused(shape, words, told, raises_one_line):
+    with raises_one_line(*told):
+        onnx.files(SequenceStep(built(shape, *words).model), distribution=None, about={})
