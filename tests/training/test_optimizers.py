@@ -10,7 +10,7 @@ from torch import nn
 
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
-from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers import LSTM, MultiHeadAttention
 from linear_transformers.models import Transformer
 from linear_transformers.training import optimizers
 from linear_transformers.training.optimizers import Muon, RAdam, orthogonalized
@@ -158,6 +158,19 @@ def test_a_schedule_changes_the_rate_of_all():
     train(model, optimizer)
     schedule.step()
     assert all(map(torch.equal, before, model.parameters()))
+
+
+def test_an_lstms_matrices_are_muons_too():
+    sizes = {"num_layers": 2, "num_heads": 2, "model_dim": 8, "dropout": 0.0}
+    model = Transformer(LSTM, **sizes, positions="none")
+    optimizer = Muon(model.named_parameters())
+    matrices = {id(parameter) for parameter in optimizer.param_groups[0]["params"]}
+    cells = [mixer.cells for mixer in model.mixers]
+    weights = [w for each in cells for w in (each.weight_ih_l0, each.weight_hh_l0)]
+    assert {id(weight) for weight in weights} < matrices
+    assert (
+        not {id(bias) for each in cells for bias in each.parameters() if bias.ndim == 1} & matrices
+    )
 
 
 def test_a_model_without_such_matrices_is_refused(raises_one_line):

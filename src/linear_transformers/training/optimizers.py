@@ -173,8 +173,9 @@ class Muon(Optimizer):
         momentum: The decay of the matrices' momentum, which is Nesterov's.
         ns_steps: The number of Newton-Schulz iterations that make an update orthogonal.
         betas: The decays of AdamW's moments.
-        matrices: What the names of matrices of hidden layers match: by default the linear layers
-            of blocks, and neither embeddings nor distributions nor short convolutions.
+        matrices: What the names of matrices of hidden layers match: by default those of linear
+            layers and LSTMs in blocks, and neither embeddings nor distributions nor short
+            convolutions.
 
     Raises:
         ValueError: No parameter is such a matrix.
@@ -191,7 +192,7 @@ class Muon(Optimizer):
         momentum: Share = 0.95,
         ns_steps: Count = 5,
         betas: tuple[Fraction, Fraction] = (0.9, 0.999),
-        matrices: str = r"blocks\..*(?<!convolution)\.weight$",
+        matrices: str = r"blocks\..*(?<!convolution)\.weight(_[ih]h_l\d+)?$",
     ):
         hidden, others = [], []
         for name, parameter in params:
