@@ -5,11 +5,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 import yaml
 
 from linear_transformers.config.messages import override
-from linear_transformers.config.ranges import Size
+from linear_transformers.config.ranges import CountOrNone, Size
 from linear_transformers.export import onnx
 from linear_transformers.export.page import page_of
 from linear_transformers.export.steps import SequenceStep, Step
@@ -45,6 +46,8 @@ class Export(Use[Trained]):
     onnx_weights: Literal["float32", "int8"]
     capacity: Size | None
     html: str | None
+    title: str | None
+    examples: CountOrNone
     hub: str | None
 
     def run(self, trained: Trained, watch: Watch) -> Outcome:
@@ -99,6 +102,8 @@ class Export(Use[Trained]):
                 f"hub={self.hub} shows the model to others, and license= does not say what they "
                 "may do with it. Give it, such as license=mit."
             )
+        if self.html is None and (self.title is not None or self.examples):
+            raise ValueError("title= and examples= are of a page. Add html=FILE.")
         if not self.onnx and (self.onnx_weights != "float32" or self.capacity is not None):
             raise ValueError("onnx_weights= and capacity= are of ONNX files. Add onnx=true.")
 
@@ -160,15 +165,18 @@ class ExportSequences(Export):
             "shape": asdict(task.shape),
         }
 
-    def page(self, trained: Trained) -> str:
+    def paged(self, trained: Trained, title: str, examples: np.ndarray | None = None) -> str:
+        """Return the page of a model of images or texts: see `page_of`."""
         task = trained.task
         figures = judged(task, history(trained.path)["figures"])
+        about = ". ".join(filter(None, (in_words(task), figures and f"Test: {figures}")))
         return page_of(
             task.model,
             task.distribution,
             task.shape,
-            title=trained.name,
-            about=". ".join(filter(None, (in_words(task), figures))),
+            title=self.title or title,
+            about=about,
+            examples=examples,
         )
 
 

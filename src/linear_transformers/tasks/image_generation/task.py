@@ -23,7 +23,7 @@ from linear_transformers.tasks.base import (
     total,
 )
 from linear_transformers.tasks.costs import report_costs
-from linear_transformers.tasks.exporting import ExportSequences
+from linear_transformers.tasks.image_generation.exporting import ExportImages
 from linear_transformers.tasks.image_generation.model import ImageModel
 from linear_transformers.tasks.image_generation.prompts import draw_grid, prompts_of
 from linear_transformers.tasks.image_generation.sampling import SampleImages
@@ -45,7 +45,7 @@ class ImageGeneration(SequenceTask):
     """
 
     shape_class = ImageShape
-    uses: ClassVar = {"sample": SampleImages, "export": ExportSequences}
+    uses: ClassVar = {"sample": SampleImages, "export": ExportImages}
     trained_class = ImageModel
     figures = (Figure("bits_per_dim", "bits/dim"),)
     shape: ImageShape

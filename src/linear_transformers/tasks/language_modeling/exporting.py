@@ -15,3 +15,8 @@ class ExportTexts(ExportSequences):
     def about(self, trained: Trained) -> dict[str, Any]:
         pieces = [piece.hex() for piece in trained.task.shape.tokenizer.pieces]
         return {**super().about(trained), "end": END, "bytes_of_tokens": pieces}
+
+    def page(self, trained: Trained) -> str:
+        if self.examples:
+            raise ValueError(f"examples={self.examples} are of a page of images. Leave it out.")
+        return self.paged(trained, "It goes on with what you write")
