@@ -9,7 +9,7 @@ import torch
 import yaml
 
 import linear_transformers as lt
-from linear_transformers.runs.exported import CARD, CONFIG, WEIGHTS
+from linear_transformers.runs.exported import CARD, CONFIG, WEIGHTS, portable
 from tests.programs import QUICK, complaint, run
 from tests.tasks.test_speech_runs import SMALL, TINY
 
@@ -84,6 +84,19 @@ def test_the_card_says_what_it_is(folder, runs):
     ):  # fmt: skip
         assert words in text
     assert str(runs) not in text  # nothing of this machine
+
+
+def test_no_place_of_the_machine_is_in_it(runs, tmp_path):
+    export(runs, "text", f"out={tmp_path / 'text'}")
+    written = (tmp_path / "text" / CONFIG).read_text()
+    assert str(runs) not in written
+    config = json.loads(written)["config"]
+    assert config["paths"] == {"data": "data", "runs": "runs"}
+    assert config["data"]["path"] == "runs/text.txt"
+    elsewhere = {"paths": {"data": "/a/b"}, "data": {"path": ["/x/y/z.txt", "/a/b/c"], "n": 1}}
+    expected = {"paths": {"data": "data"}, "data": {"path": ["z.txt", "data/c"], "n": 1}}
+    assert portable(elsewhere) == expected
+    assert portable(expected) == expected
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "float16"])

@@ -24,7 +24,14 @@ from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import Shape
 from linear_transformers.files import replacing
 from linear_transformers.provenance import read_provenance
-from linear_transformers.runs.exported import CONFIG, HASH, WEIGHTS, read_config, write_config
+from linear_transformers.runs.exported import (
+    CONFIG,
+    HASH,
+    WEIGHTS,
+    portable,
+    read_config,
+    write_config,
+)
 from linear_transformers.runs.folder import Run, folder_of, shown
 from linear_transformers.runs.metrics import summary
 
@@ -122,7 +129,8 @@ def write_exported(
     """
     with replacing(folder / WEIGHTS) as partial:
         partial.write_bytes(save({name: weight.cpu().clone() for name, weight in weights.items()}))
-    write_config(folder, {**described(config, shape), **known}, file_hash(folder / WEIGHTS))
+    about = {**described(portable(config), shape), **known}
+    write_config(folder, about, file_hash(folder / WEIGHTS))
     return folder / WEIGHTS
 
 

@@ -45,6 +45,33 @@ def folder_by_name(name: str) -> str | None:
     return re.sub(r"[^\w.]+", "-", name) if named else None
 
 
+def portable(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration without the places of a machine.
+
+    Paths below the folders of data and runs become relative ones, as they are in a checkout. Of
+    other absolute paths the last name is left.
+
+    Args:
+        config: The configuration of a run, as plain data.
+    """
+    folders = {name: Path(folder) for name, folder in config.get("paths", {}).items()}
+
+    def without_place(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: without_place(part) for key, part in value.items()}
+        if isinstance(value, list):
+            return [without_place(part) for part in value]
+        if not (isinstance(value, str) and value.startswith("/")):
+            return value
+        path = Path(value)
+        for name, folder in folders.items():
+            if path.is_relative_to(folder):
+                return str(name / path.relative_to(folder))
+        return path.name
+
+    return without_place(config)
+
+
 def write_config(folder: Path, about: Mapping[str, Any], weights_hash: str) -> None:
     """Write what weights are of.
 
