@@ -35,7 +35,10 @@ def test_a_wheel_holds_everything_and_nothing_else(wheel):
     inside = wheel / "linear_transformers/conf"
     for file in CONF.rglob("*.yaml"):
         assert (inside / file.relative_to(CONF)).read_text() == file.read_text()
-    for name in ("py.typed", "data/digits.npz", "kernels/cpp_step.cpp", "kernels/cuda_linear.cu"):
+    for name in (
+        "py.typed", "data/digits.npz", "kernels/cpp_step.cpp", "kernels/cuda_linear.cu",
+        "export/page/engine.js", "pretrained/digits/model.safetensors",
+    ):  # fmt: skip
         assert (wheel / "linear_transformers" / name).is_file()
     assert {path.name.partition("-")[0] for path in wheel.iterdir()} == {"linear_transformers"}
 
@@ -53,7 +56,9 @@ def test_a_wheel_trains_samples_and_loads_away_from_the_checkout(wheel, tmp_path
     small = ("model.num_layers=1", "model.num_heads=1", "model.model_dim=8", "debug=step")
     module = ("-m", "linear_transformers")
     said(*module, "train", *small, "trainer=cpu", "logger=none", "run_id=a", "test=false")
-    assert "grid" in said(*module, "sample", "ckpt=a", "images=1", "gif=false")
+    for ckpt in ("a", "pretrained/digits"):
+        assert "grid" in said(*module, "sample", f"ckpt={ckpt}", "images=1", "gif=false")
+    assert "a.html" in said(*module, "export", "ckpt=a", "html=a.html")
     code = "import linear_transformers as lt; print(lt.__file__, type(lt.load('a')).__name__)"
     assert said("-c", code).split() == [
         str(wheel / "linear_transformers/__init__.py"),

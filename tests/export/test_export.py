@@ -1,7 +1,9 @@
 """export.py, and what it wrote, from every side."""
 
 import json
+import math
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,8 @@ import torch
 import yaml
 
 import linear_transformers as lt
-from linear_transformers.runs.exported import CARD, CONFIG, WEIGHTS, portable
+from linear_transformers.runs.exported import CARD, CONFIG, PACKAGE, WEIGHTS, portable
+from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, run
 from tests.tasks.test_speech_runs import SMALL, TINY
 
@@ -203,6 +206,37 @@ def test_a_model_goes_to_the_hub_and_comes_back(runs, tmp_path, monkeypatch):
 
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "huggingface_hub", None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(ValueError, match="uv sync --extra hub"):
         lt.load("hub:me/digits")
+
+
+PRETRAINED = sorted(path.parent.name for path in (PACKAGE / "pretrained").glob(f"*/{WEIGHTS}"))
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
+def test_a_model_that_comes_with_the_project_is_as_good_as_it_says(name):
+    model, root = lt.load(f"pretrained/{name}"), PROJECT / "data"
+    about = json.loads((model.path.parent / CONFIG).read_text())
+    assert about["provenance"]["clean"]
+    if "root" in model.data.options and not (root / "MNIST").is_dir():
+        pytest.skip("data/MNIST is not here")
+    inside = "root" in model.data.options
+    images = model.images("test", data_root=str(root) if inside else None)[:500]
+    bits = -model.log_likelihood(images) / (images[0].size * math.log(2))
+    # Digits are all there; of others, the first 500 are a sample.
+    error = 4 * bits.std().item() / len(bits) ** 0.5 if inside else 0.001
+    assert abs(bits.mean().item() - about["figures"]["test_bits_per_dim"]) < error
+
+
+def test_what_does_not_come_with_the_project_is_named(raises_one_line):
+    with raises_one_line("pretrained/nobody", *PRETRAINED):
+        lt.load("pretrained/nobody")
+
+
+def test_nothing_is_written_into_the_package(tmp_path):
+    folder = PACKAGE / "pretrained/digits"
+    before = sorted(folder.iterdir())
+    run("sample", "ckpt=pretrained/digits", "images=2", "gif=false", f"paths.runs={tmp_path}")
+    assert (tmp_path / "pretrained-digits/samples/complete-seed0/grid.png").is_file()
+    assert sorted(folder.iterdir()) == before

@@ -1,12 +1,17 @@
 """ONNX files compute what the model computes, step by step and over whole sequences."""
 
 import json
+import math
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+import linear_transformers as lt
 from linear_transformers.data.images import ImageShape
 from linear_transformers.data.speech import SpeechShape
 from linear_transformers.data.text import TextShape
@@ -14,7 +19,8 @@ from linear_transformers.export import onnx
 from linear_transformers.export.steps import SequenceStep, SpeechStep
 from linear_transformers.sampling.compiled import CompiledStepper
 from linear_transformers.tasks.loading import build_task
-from tests.conftest import CONF, configured
+from tests.conftest import CONF, PROJECT, configured
+from tests.programs import run
 
 ort = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
@@ -219,3 +225,19 @@ def test_a_causal_speech_encoder_in_onnx_is_that_of_the_model(words, tmp_path):
 def test_what_has_no_graph_is_refused(shape, words, told, raises_one_line):
     with raises_one_line(*told):
         onnx.files(SequenceStep(built(shape, *words).model), distribution=None, about={})
+
+
+def test_readmes_lines_draw_images_without_this_project(tmp_path):
+    run("export", "ckpt=pretrained/digits", f"out={tmp_path / 'DIR'}", "onnx=true")
+    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+    (code,) = (block for block in blocks if "onnxruntime" in block)
+    code += (
+        "\nimport sys; assert not {'torch', 'linear_transformers'} & {*sys.modules}"
+        "\nnp.save('images.npy', np.stack(images, 1))"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
+    drawn = torch.from_numpy(np.load(tmp_path / "images.npy"))
+    assert drawn.shape == (16, 64)
+    model = lt.load("pretrained/digits")
+    bits = -model.log_likelihood(drawn).mean().item() / (64 * math.log(2))
+    assert abs(bits - 1.74) < 0.35  # of such images as the model knows

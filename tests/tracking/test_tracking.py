@@ -15,8 +15,8 @@ import yaml
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.provenance import call_with
-from linear_transformers.tracking import Description, Record, WandbTracker
 from linear_transformers.runs.metrics import summary
+from linear_transformers.tracking import Description, Record, WandbTracker
 from tests.conftest import PROJECT
 from tests.programs import (
     QUICK,
