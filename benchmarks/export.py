@@ -29,6 +29,7 @@ from benchmarks.record import Measurement
 from linear_transformers.attention import LinearAttention
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.export import onnx
+from linear_transformers.export.operator import SequencesByOperator
 from linear_transformers.export.page import page_of
 from linear_transformers.export.steps import SequenceStep
 from linear_transformers.feature_maps import Elu
@@ -105,13 +106,19 @@ def measured(trained: ImageModel, values: torch.Tensor) -> Iterator[Row]:
             [stepped_bits(stepper, task.distribution, part) for part in values.split(128)]
         )
         yield {"form": "compiled step", "weights": precision, **_of_stepper(stepper, values)} | {
-            "bits_per_dim": round(bits.mean().item(), 4)
+            "bits_per_dim": round(bits.mean().item(), 5)
         }
-    for precision in ("float32", "int8"):
-        files = onnx.files(
-            SequenceStep(task.model), distribution=None, about={}, precision=precision
-        )
-        yield {"form": "onnxruntime", "weights": precision, **_of_onnx(files, trained, values)}
+    ways = {"onnxruntime": None, "onnxruntime, by LinearAttention": SequencesByOperator(task.model)}
+    for form, sequences in ways.items():
+        for precision in ("float32", "int8"):
+            files = onnx.files(
+                SequenceStep(task.model),
+                distribution=None,
+                about={},
+                precision=precision,
+                sequences=sequences,
+            )
+            yield {"form": form, "weights": precision, **_of_onnx(files, trained, values)}
     page = page_of(task.model, task.distribution, task.shape, title="", about="")
     timed = subprocess.run(
         ["node", "-e", NODE], input=page, capture_output=True, text=True, check=True
@@ -164,7 +171,7 @@ def _of_onnx(files: dict[str, bytes], trained: ImageModel, values: torch.Tensor)
         outputs = prefill.run(["parameters"], {"token": tokens, **start, **empty(len(part))})
         parameters = torch.from_numpy(outputs[0])
         nats.append(-trained.task.distribution.log_prob(parameters, part).double().mean(1))
-    return row | {"bits_per_dim": round(torch.cat(nats).mean().item() / math.log(2), 4)}
+    return row | {"bits_per_dim": round(torch.cat(nats).mean().item() / math.log(2), 5)}
 
 
 def operators() -> Iterator[Row]:
@@ -193,20 +200,20 @@ def operators() -> Iterator[Row]:
         num_layers=1, num_heads=HEADS, model_dim=HEADS * WIDTH, positions="none",
     )  # fmt: skip
     model = AutoregressiveTransformer(stack, num_values=256, num_parameters=256).eval()
-    step = SequenceStep(model)
-    run = session(onnx.files(step, distribution=None, about={})[onnx.PREFILL])
-    given = {name: x[:1].numpy() for name, x in step.states.items()}
+    step, by_operator = SequenceStep(model), SequencesByOperator(model)
     tokens = torch.randint(256, (1, LENGTH))
-    given |= {"token": tokens.numpy(), "position": np.zeros(1, np.int64)}
-    used = [each.name for each in run.get_inputs()]
-    given = {name: given[name] for name in used}
-    yield {
-        "by": "Scan, a whole layer with its projections and feed-forward part",
-        "milliseconds": milliseconds(lambda: run.run(None, given)),
-    }
+    for by, sequences in (("Scan", None), ("ai.onnx.LinearAttention", by_operator)):
+        files = onnx.files(step, distribution=None, about={}, sequences=sequences)
+        run = session(files[onnx.PREFILL])
+        given = {name: x[:1].numpy() for name, x in step.states.items()}
+        given |= {"token": tokens.numpy(), "position": np.zeros(1, np.int64)}
+        yield {
+            "by": f"{by}, with projections and feed-forward part",
+            "milliseconds": milliseconds(lambda run=run, given=given: run.run(None, given)),
+        }
     with torch.inference_mode():
         yield {
-            "by": "the same in PyTorch",
+            "by": "PyTorch, with projections and feed-forward part",
             "milliseconds": milliseconds(lambda: model.prefill(tokens)),
         }
 

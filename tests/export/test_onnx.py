@@ -16,6 +16,7 @@ from linear_transformers.data.images import ImageShape
 from linear_transformers.data.speech import SpeechShape
 from linear_transformers.data.text import TextShape
 from linear_transformers.export import onnx
+from linear_transformers.export.operator import SequencesByOperator
 from linear_transformers.export.steps import SequenceStep, SpeechStep
 from linear_transformers.sampling.compiled import CompiledStepper
 from linear_transformers.tasks.loading import build_task
@@ -24,6 +25,8 @@ from tests.programs import run
 
 ort = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
+from onnx import load as load_onnx  # noqa: E402
+from onnx.checker import check_model  # noqa: E402
 
 BATCH, STEPS = 5, 100
 SMALL = ("model.num_layers=1", "model.num_heads=2", "model.model_dim=16")
@@ -68,8 +71,8 @@ class Files:
         return output, dict(zip(state, rest[-len(state) :], strict=True))
 
 
-def exported(step, folder: Path, *, distribution=None, precision="float32") -> Files:
-    files = onnx.files(step, distribution=distribution, about={}, precision=precision)
+def exported(step, folder: Path, *, distribution=None, **options) -> Files:
+    files = onnx.files(step, distribution=distribution, about={}, **options)
     for name, data in files.items():
         (folder / name).write_bytes(data)
     return Files(folder)
@@ -116,6 +119,42 @@ def test_steps_and_sequences_in_onnx_are_those_of_the_model(name, tmp_path):
     np.testing.assert_allclose(np.concatenate([first, rest], 1), expected.numpy(), **CLOSE)
     for part in state:
         np.testing.assert_allclose(after[part], state[part], **CLOSE)
+
+
+BY_OPERATOR = ("linear_conv", "grouped", "retention", "kimi_delta")
+
+
+@pytest.mark.parametrize("name", BY_OPERATOR)
+@torch.inference_mode()
+def test_sequences_by_the_standards_operator_are_those_of_the_model(name, tmp_path):
+    shape, *words = CHOICES[name]
+    model = built(shape, *words).model
+    step, sequences = SequenceStep(model), SequencesByOperator(model)
+    (tmp_path / onnx.PREFILL).write_bytes(
+        onnx.files(step, distribution=None, about={}, sequences=sequences)[onnx.PREFILL]
+    )
+    graph = load_onnx(tmp_path / onnx.PREFILL)
+    check_model(graph)
+    assert [each.version for each in graph.opset_import] == [27]
+    assert sum(node.op_type == "LinearAttention" for node in graph.graph.node) == 1
+    tokens = torch.randint(shape.num_values, (BATCH, STEPS))
+    expected, _ = model.prefill(tokens)
+    prefill = session(tmp_path / onnx.PREFILL)
+    state = {name: np.zeros((BATCH, *x.shape[1:]), np.float32) for name, x in step.states.items()}
+    outputs = []
+    for start, end in ((0, 1), (1, 38), (38, STEPS)):
+        given = {"token": tokens[:, start:end].numpy(), "position": np.array([start]), **state}
+        output, *new = prefill.run(None, given)
+        outputs.append(output)
+        state = dict(zip(state, new, strict=True))
+    np.testing.assert_allclose(np.concatenate(outputs, 1), expected.numpy(), **CLOSE)
+
+
+def test_other_mixers_are_no_operator_of_the_standard(raises_one_line):
+    for name in ("rotary", "softmax", "lstm"):
+        shape, *words = CHOICES[name]
+        with raises_one_line("onnx_prefill=scan", "LinearAttention"):
+            SequencesByOperator(built(shape, *words).model)
 
 
 MAPS = sorted(path.stem for path in (CONF / "model/feature_map").glob("*.yaml"))

@@ -1,7 +1,7 @@
 """A model's step in ONNX, and the same over a whole sequence.
 
     step.onnx       (inputs, position, states) -> (output, states)
-    prefill.onnx    (inputs, position, states) -> (outputs, states)    the step in a `Scan`
+    prefill.onnx    (inputs, position, states) -> (outputs, states)    of whole sequences
     draw.onnx       (parameters, noise, temperature) -> value
 
 All states are zeros at the start, and each sequence of a batch has its own. The position is the
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from linear_transformers.distributions import ValueDistribution
+from linear_transformers.export.operator import SequencesByOperator, standardized
 from linear_transformers.export.steps import BATCH, Step
 from linear_transformers.kernels import levels
 
@@ -34,6 +35,7 @@ def files(
     distribution: ValueDistribution | None,
     about: dict[str, Any],
     precision: str = "float32",
+    sequences: SequencesByOperator | None = None,
 ) -> dict[str, bytes]:
     """Return the ONNX files of a step, and what says how to call them, by name.
 
@@ -43,17 +45,26 @@ def files(
             `draw.onnx`.
         about: What else to say in `onnx.json`.
         precision: The precision of the matrices of blocks: `float32` or `int8`.
+        sequences: The same model over sequences, for `prefill.onnx`; None is a `Scan` of the step.
 
     Raises:
         ValueError: There is no onnx here, or the step has no graph for batches of any size.
     """
-    step.eval()
-    place = torch.zeros(1, dtype=torch.long)
-    outputs = [step.output, *(f"{NEXT}{state}" for state in step.states)]
-    graph = traced(step, {**step.inputs, POSITION: place, **step.states}, outputs, [POSITION])
-    if precision == "int8":
-        _quantize(graph, _matrices(step))
-    whole = scanned(graph, list(step.inputs), step.output, list(step.states))
+
+    def graph_of(module: Step, **more: Any) -> Any:
+        place = torch.zeros(1, dtype=torch.long)
+        inputs = {**module.inputs, POSITION: place, **module.states}
+        outputs = [module.output, *(f"{NEXT}{state}" for state in module.states)]
+        graph = traced(module.eval(), inputs, outputs, [POSITION], **more)
+        if precision == "int8":
+            _quantize(graph, _matrices(module))
+        return graph
+
+    graph = graph_of(step)
+    if sequences is None:
+        whole = scanned(graph, list(step.inputs), step.output, list(step.states))
+    else:
+        whole = standardized(graph_of(sequences, in_time=list(sequences.inputs)))
     models = {STEP: graph, PREFILL: whole}
     if distribution is not None:
         p, z = distribution.num_parameters, distribution.noise_dim
@@ -77,7 +88,12 @@ def files(
 
 
 def traced(
-    module: nn.Module, inputs: dict[str, Tensor], outputs: Sequence[str], alike: Sequence[str]
+    module: nn.Module,
+    inputs: dict[str, Tensor],
+    outputs: Sequence[str],
+    alike: Sequence[str],
+    *,
+    in_time: Sequence[str] = (),
 ) -> Any:
     """Return a module as an ONNX model, of a batch of any size.
 
@@ -86,6 +102,7 @@ def traced(
         inputs: Examples of its inputs, by name, in their order.
         outputs: The names of its outputs.
         alike: The names of inputs that are one for the whole batch.
+        in_time: The names of inputs of any length, [batch, time, ...].
 
     Raises:
         ValueError: There is no onnx here, or it has no graph for batches of any size.
@@ -97,7 +114,11 @@ def traced(
             f"onnx=true needs {error.name}, which is not installed: uv sync --extra onnx"
         ) from error
     batch = torch.export.Dim("batch")
-    sizes = tuple(None if name in alike else {0: batch} for name in inputs)
+    time = torch.export.Dim("time", min=1)
+    sizes = tuple(
+        None if name in alike else {0: batch, 1: time} if name in in_time else {0: batch}
+        for name in inputs
+    )
     with _quiet():
         program = torch.onnx.export(
             module,

@@ -201,9 +201,10 @@ class MultiHead(Mixer[MixerState]):
             if isinstance(past, Piece):
                 inputs = past.last_before(mixed, self.convolution.width - 1)
             mixed, inputs = self.convolution(mixed, inputs)
-        rotation = self._rotation(x, position or 0, x.shape[1])
+        position = 0 if position is None else position
+        rotation = self._rotation(x, position, x.shape[1])
         outputs, past = self.mix(*self._heads(mixed), x, past, rotation)
-        after = (position or 0) + x.shape[1] if self.rotary else None
+        after = position + x.shape[1] if self.rotary else None
         return self._output(outputs, gate), MixerState(past, inputs, after)
 
     def step(

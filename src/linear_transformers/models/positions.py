@@ -87,18 +87,23 @@ class Positions(nn.Module):
             self.register_buffer("table", table, persistent=False)
 
     def forward(
-        self, x: Float[Tensor, "b t i"], start: int = 0, draw: Draw | None = None
+        self,
+        x: Float[Tensor, "b t i"],
+        start: int | Int[Tensor, "1"] = 0,
+        draw: Draw | None = None,
     ) -> Float[Tensor, "b t e"]:
         """Embed the positions `start`, `start + 1`, ... of vectors.
 
         Args:
             x: The vectors.
-            start: The position of the first.
+            start: The position of the first. As a tensor, in an exported graph, it is not checked.
             draw: What masks of dropout are drawn from; None drops nothing.
 
         Raises:
             ValueError: There are no positions left.
         """
+        if isinstance(start, Tensor):
+            return self._at(x, start + torch.arange(x.shape[1], device=start.device))
         return self.dropout(self._place(x, start, x.shape[1]), draw)
 
     def unbind(self) -> None:
@@ -119,12 +124,17 @@ class Positions(nn.Module):
             ValueError: There are no positions left.
         """
         if isinstance(position, Tensor):
-            if self.kind == "none":
-                return x
-            if self.max_length is None:
-                return self._with(x, sinusoids(position, self.input_dim))
-            return self._with(x, self._table(position))
+            return self._at(x, position)
         return self._place(x.unsqueeze(1), position, 1).squeeze(1)
+
+    def _at(self, x: Tensor, positions: Places) -> Tensor:
+        """Embed positions that are on the device."""
+        if self.kind == "none":
+            return x
+        bounded = self.max_length is not None
+        return self._with(
+            x, self._table(positions) if bounded else sinusoids(positions, self.input_dim)
+        )
 
     def _place(self, x: Tensor, start: int, count: int) -> Tensor:
         end = start + count
@@ -142,7 +152,7 @@ class Positions(nn.Module):
             places = self._table(slice(start, end))
         return self._with(x, places)
 
-    def _table(self, positions: slice | Int[Tensor, "1"]) -> Float[Tensor, "t i"]:
+    def _table(self, positions: slice | Places) -> Float[Tensor, "t i"]:
         if self.kind != "axial":
             return self.table[positions]
         along = zip(self.tables, self.coordinates, strict=True)

@@ -26,7 +26,7 @@ InputsOne = Float[Tensor, "b i"]
 class StackState(NamedTuple):
     """The number of positions read so far, and the state of each layer.
 
-    In a captured graph the position is a tensor of one number, on the device.
+    In a captured or exported graph the position is a tensor of one number, on the device.
     """
 
     position: int | Int[Tensor, "1"]
@@ -302,9 +302,8 @@ class Transformer(nn.Module):
         into a state that was detached.
         """
         state = self.init_state(len(x)) if state is None else state
-        assert isinstance(state.position, int)
         position = state.position + x.shape[1]
-        draw = self.draws.next(state.position) if self.training else None
+        draw = self.draws.next(int(state.position)) if self.training else None
         x = self.positions(x, start=state.position, draw=draw)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):

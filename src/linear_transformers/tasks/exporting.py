@@ -12,6 +12,7 @@ import yaml
 from linear_transformers.config.messages import override
 from linear_transformers.config.ranges import CountOrNone, Size
 from linear_transformers.export import onnx
+from linear_transformers.export.operator import SequencesByOperator
 from linear_transformers.export.page import page_of
 from linear_transformers.export.steps import SequenceStep, Step
 from linear_transformers.files import replacing
@@ -44,6 +45,7 @@ class Export(Use[Trained]):
     license: str | None
     onnx: bool
     onnx_weights: Literal["float32", "int8"]
+    onnx_prefill: Literal["scan", "operator"]
     capacity: Size | None
     html: str | None
     title: str | None
@@ -76,6 +78,17 @@ class Export(Use[Trained]):
             "encoders have one."
         )
 
+    def sequences(self, trained: Trained) -> SequencesByOperator:
+        """Return what `prefill.onnx` is made of where it is no `Scan` of the step.
+
+        Raises:
+            ValueError: The model has no such form.
+        """
+        raise ValueError(
+            f"onnx_prefill=operator was asked for, and {type(trained.task).__name__} is a task of "
+            "other sequences. Use onnx_prefill=scan."
+        )
+
     def about(self, trained: Trained) -> dict[str, Any]:
         """Return what a caller of the ONNX files has to know besides."""
         return {}
@@ -104,8 +117,11 @@ class Export(Use[Trained]):
             )
         if self.html is None and (self.title is not None or self.examples):
             raise ValueError("title= and examples= are of a page. Add html=FILE.")
-        if not self.onnx and (self.onnx_weights != "float32" or self.capacity is not None):
-            raise ValueError("onnx_weights= and capacity= are of ONNX files. Add onnx=true.")
+        usual = self.onnx_weights == "float32" and self.onnx_prefill == "scan"
+        if not self.onnx and not (usual and self.capacity is None):
+            raise ValueError(
+                "onnx_weights=, onnx_prefill= and capacity= are of ONNX files. Add onnx=true."
+            )
 
     def _onnx(self, trained: Trained) -> dict[str, bytes]:
         if not self.onnx:
@@ -115,6 +131,7 @@ class Export(Use[Trained]):
             distribution=getattr(trained.task, "distribution", None),
             about=self.about(trained),
             precision=self.onnx_weights,
+            sequences=self.sequences(trained) if self.onnx_prefill == "operator" else None,
         )
 
     def _write(self, trained: Trained, out: Path, files: dict[str, bytes]) -> None:
@@ -154,6 +171,9 @@ class ExportSequences(Export):
 
     def step(self, trained: Trained) -> Step:
         return SequenceStep(trained.task.model, self.capacity)
+
+    def sequences(self, trained: Trained) -> SequencesByOperator:
+        return SequencesByOperator(trained.task.model)
 
     def about(self, trained: Trained) -> dict[str, Any]:
         task = trained.task
