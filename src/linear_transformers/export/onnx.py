@@ -57,7 +57,7 @@ def files(
         outputs = [module.output, *(f"{NEXT}{state}" for state in module.states)]
         graph = traced(module.eval(), inputs, outputs, [POSITION], **more)
         if precision == "int8":
-            _quantize(graph, _matrices(module))
+            _quantize(graph, module)
         return graph
 
     graph = graph_of(step)
@@ -149,17 +149,22 @@ def scanned(step: Any, inputs: Sequence[str], output: str, states: Sequence[str]
         output: The name of what it returns.
         states: The names of its states.
     """
-    from onnx import helper
+    from onnx import TensorProto, helper
 
     given = {value.name: value for value in step.graph.input}
     returned = {value.name: value for value in step.graph.output}
     kept = [POSITION, *states]
-    one = helper.make_tensor("one", 7, [1], [1])  # 7: int64
+    one = helper.make_tensor("one", TensorProto.INT64, [1], [1])
+    known, once, every_time = {weight.name for weight in step.graph.initializer}, [], []
+    for node in step.graph.node:
+        is_constant = node.input and known.issuperset(node.input)
+        (once if is_constant else every_time).append(node)
+        known.update(node.output if is_constant else ())
     after = copy.deepcopy(given[POSITION])
     after.name = NEXT + POSITION
     last = [after, *(returned[NEXT + state] for state in states)]
     body = helper.make_graph(
-        [*step.graph.node, helper.make_node("Add", [POSITION, "one"], [after.name])],
+        [*every_time, helper.make_node("Add", [POSITION, "one"], [after.name])],
         "step",
         [given[name] for name in (*kept, *inputs)],
         [*last, returned[output]],
@@ -175,7 +180,7 @@ def scanned(step: Any, inputs: Sequence[str], output: str, states: Sequence[str]
     )
     whole = [_in_time(given[name]) for name in inputs]
     graph = helper.make_graph(
-        [scan],
+        [*once, scan],
         "prefill",
         [*whole, *(given[name] for name in kept)],
         [_in_time(returned[output]), *last],
@@ -210,33 +215,48 @@ class _Draw(nn.Module):
         return self.distribution.sample(parameters, noise, temperature=temperature)
 
 
-def _matrices(step: nn.Module) -> dict[str, Tensor]:
-    """Return the weights of the linear layers of blocks, by name."""
-    return {
-        f"{name}.weight": module.weight.detach()
-        for name, module in step.named_modules()
-        if isinstance(module, nn.Linear) and ".blocks." in name
-    }
+def _quantize(model: Any, module: nn.Module) -> None:
+    """Replace the matrices of blocks by integers, each output with a scale of its own, in place.
 
+    Args:
+        model: The ONNX model, which may have matrices transposed.
+        module: What it was traced from.
+    """
+    from onnx import TensorProto, helper, numpy_helper
 
-def _quantize(model: Any, matrices: dict[str, Tensor]) -> None:
-    """Replace matrices by integers, each output with a scale of its own, in place."""
-    from onnx import helper, numpy_helper
-
-    kept = [weight for weight in model.graph.initializer if weight.name not in matrices]
-    missing = matrices.keys() - {weight.name for weight in model.graph.initializer}
-    assert not missing, f"the exporter renamed {sorted(missing)}"
-    nodes = []
-    for name, matrix in matrices.items():
-        whole, scale = levels(matrix)
-        parts = f"{name}.int8", f"{name}.scale"
-        for part, value in zip(parts, (whole, scale), strict=True):
-            kept.append(numpy_helper.from_array(value.numpy(), part))
-        nodes.append(helper.make_node("DequantizeLinear", parts, [name], axis=0))
+    rounded = {}
+    for name, layer in module.named_modules():
+        if isinstance(layer, nn.Linear) and ".blocks." in name:
+            whole, scale = levels(layer.weight.detach())
+            for matrix, turned in ((layer.weight, False), (layer.weight.T, True)):
+                rounded[_bytes(matrix)] = (name, whole, scale, turned)
+    kept, nodes, found = [], [], set()
+    for weight in model.graph.initializer:
+        key = numpy_helper.to_array(weight).tobytes()
+        if key not in rounded:
+            kept.append(weight)
+            continue
+        name, whole, scale, turned = rounded[key]
+        # Multiplied when it is loaded. Of DequantizeLinear before a product onnxruntime makes one
+        # that rounds the other factor, too.
+        parts = [f"{weight.name}.{part}" for part in ("int8", "wide", "scale", "product")]
+        kept.append(numpy_helper.from_array(whole.numpy(), parts[0]))
+        kept.append(numpy_helper.from_array(scale.unsqueeze(1).numpy(), parts[2]))
+        product = parts[3] if turned else weight.name
+        nodes.append(helper.make_node("Cast", parts[:1], parts[1:2], to=TensorProto.FLOAT))
+        nodes.append(helper.make_node("Mul", parts[1:3], [product]))
+        if turned:
+            nodes.append(helper.make_node("Transpose", [product], [weight.name], perm=[1, 0]))
+        found.add(name)
+    assert len(found) == len({name for name, *_ in rounded.values()}), "matrices are missing"
     nodes += model.graph.node
     del model.graph.initializer[:], model.graph.node[:]
     model.graph.initializer.extend(kept)
     model.graph.node.extend(nodes)
+
+
+def _bytes(weight: Tensor) -> bytes:
+    return weight.detach().contiguous().numpy().tobytes()
 
 
 def _in_time(value: Any) -> Any:
