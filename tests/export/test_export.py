@@ -142,6 +142,15 @@ def test_a_configuration_can_name_no_code(folder, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
+    page = tmp_path / "page.html"
+    printed = export(runs, "images", f"html={page}", "title=Half a digit, 'completed' & more")
+    assert "open it in a browser" in printed
+    text = page.read_text()
+    assert "<h1>Half a digit, &#x27;completed&#x27; &amp; more</h1>" in text
+    assert "bits/dim" in text
+
+
 @pytest.mark.parametrize(
     ("name", "words", "told"),
     [

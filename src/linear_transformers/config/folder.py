@@ -134,14 +134,16 @@ class Configurations:
                     "Set model.KEY=VALUE or optimizer.lr=VALUE."
                 )
 
-    def quoted(self, words: Sequence[str], task: str) -> list[str]:
+    def quoted(self, words: Sequence[str], tasks: Iterable[str]) -> list[str]:
         """Return words of a command line, of which those of verbatim options are in quotes.
 
         Args:
             words: The words.
-            task: The task whose options the program takes.
+            tasks: The task whose options the program takes, if it takes any.
         """
-        literal = yaml.safe_load(self.uses[task].read_text()).get("verbatim", ())
+        files = [self.primary, *(self.uses[task] for task in tasks)]
+        read = [yaml.safe_load(file.read_text()) for file in files]
+        literal = {key for options in read for key in options.get("verbatim", ())}
         parts = ((word, *word.partition("=")) for word in words)
         return [
             f"{key}={in_quotes(without_interpolation(value))}" if key in literal else word

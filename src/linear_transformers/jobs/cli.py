@@ -142,8 +142,7 @@ class Program:
             conf.check_keys(overrides)
             if conf.uses:
                 self.found = use_of(self.name, conf, overrides, self.project)
-                for word in self.found:
-                    overrides = conf.quoted(overrides, word.partition("=")[2])
+            overrides = conf.quoted(overrides, [word.partition("=")[2] for word in self.found])
             check_sweep(overrides)
         sweep = None
         if MULTIRUN & {*overrides}:

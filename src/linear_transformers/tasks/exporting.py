@@ -50,6 +50,7 @@ class Export(Use[Trained]):
     html: str | None
     title: str | None
     examples: CountOrNone
+    data_root: str | None
     hub: str | None
 
     def run(self, trained: Trained, watch: Watch) -> Outcome:
@@ -115,6 +116,8 @@ class Export(Use[Trained]):
                 f"hub={self.hub} shows the model to others, and license= does not say what they "
                 "may do with it. Give it, such as license=mit."
             )
+        if self.data_root is not None and not self.examples:
+            raise ValueError("data_root= is where the examples of a page are. Add examples=6.")
         if self.html is None and (self.title is not None or self.examples):
             raise ValueError("title= and examples= are of a page. Add html=FILE.")
         usual = self.onnx_weights == "float32" and self.onnx_prefill == "scan"

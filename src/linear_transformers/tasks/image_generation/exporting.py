@@ -13,5 +13,7 @@ class ExportImages(ExportSequences):
 
     def page(self, trained: Trained) -> str:
         assert isinstance(trained, ImageModel)
-        examples = trained.images("test")[: self.examples] if self.examples else None
+        examples = None
+        if self.examples:
+            examples = trained.images("test", data_root=self.data_root)[: self.examples]
         return self.paged(trained, "It completes what you draw", examples)
