@@ -1,6 +1,6 @@
 """Bits per byte by the place in a document: who profits from a long past, and who is lost in it.
 
-    uv run --group dev python -m benchmarks.context RUN [RUN ...] --runs runs
+    uv run --group dev python -m benchmarks.context RUN [NAME=RUN ...] --runs runs
 
 Language models read test documents of their data from their beginnings on, with all of it as their
 past. A row is of the bytes since the row before; shorter documents are left out of it. Beyond the
@@ -28,21 +28,22 @@ DOCUMENTS = 40
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("ckpts", nargs="+", help="runs or checkpoints, all on the same data")
+    parser.add_argument("ckpts", nargs="+", help="runs or checkpoints on the same data, or NAME=RUN")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="the longest ones")
     options = parser.parse_args()
-    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
+    named = [ckpt.rpartition("=") for ckpt in options.ckpts]
+    paths = [find_checkpoint(ckpt, options.runs) for _, _, ckpt in named]
     sources = [source_of(path.parent.parent) for path in paths]
     title = "Bits per byte by the place in a document"
     seeds = [source["seed"] for source in sources]
     measurement = Measurement("context", title, device="cpu", seeds=seeds)
     curves: dict[str, dict[int, float]] = {}
-    for path in paths:
+    for path, (given, _, _) in zip(paths, named, strict=True):
         trained = load(path, device="cpu")
         if not isinstance(trained, LanguageModel):
             raise SystemExit(f"error: {path} is no model of texts.")
-        name = trained.task.model.stack.mixer_name
+        name = given or trained.task.model.stack.mixer_name
         curves[name] = by_place(trained, options.documents)
     rows = [
         {"bytes": place, **{name: round(curve[place], 4) for name, curve in curves.items()}}
