@@ -27,7 +27,7 @@ def main() -> None:
     data = checked_choice(config["data"], "data", DataSource)()
     if not isinstance(data, TextSource):
         raise SystemExit(f"error: {' '.join(words)} are no texts.")
-    measurement = Measurement("compression", "Texts, compressed", device="cpu", seeds=())
+    measurement = Measurement("compression", "Texts, compressed", device="cpu", seeds=(data.seed,))
     train, test = (read(data, split) for split in ("train", "test"))
     after = size(train + test) - size(train)
     row = {

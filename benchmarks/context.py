@@ -28,7 +28,7 @@ DOCUMENTS = 40
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("ckpts", nargs="+", help="runs or checkpoints on the same data, or NAME=RUN")
+    parser.add_argument("ckpts", nargs="+", help="runs on the same data, or NAME=RUN")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="the longest ones")
     options = parser.parse_args()
@@ -53,7 +53,7 @@ def main() -> None:
     path = measurement.save(rows, sources=sources)
     picture = plot(
         curves, path.with_suffix(".png"), x_label="bytes from the beginning of a document",
-        y_label="bits per byte", log_x=True,
+        y_label="bits per byte", log_x=True, log_y=False,
     )  # fmt: skip
     print(f"{markdown(rows)}\n{path}\n{picture}")
 

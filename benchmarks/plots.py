@@ -12,20 +12,31 @@ APART = 0.045  # the least distance of two names, in heights of the axes
 Curves = Mapping[str, Mapping[int, float]]
 
 
-def plot(curves: Curves, path: Path, *, x_label: str, y_label: str, log_x: bool = False) -> Path:
-    """Plot curves with a logarithmic vertical axis, and return the path.
+def plot(
+    curves: Curves,
+    path: Path,
+    *,
+    x_label: str,
+    y_label: str,
+    log_x: bool = False,
+    log_y: bool = True,
+) -> Path:
+    """Plot curves, and return the path.
 
     Args:
         curves: The values of each curve at its places, by its name.
         path: The PNG file.
         x_label: The label of the horizontal axis.
         y_label: The label of the vertical axis.
-        log_x: Whether the horizontal axis is logarithmic, too.
+        log_x: Whether the horizontal axis is logarithmic.
+        log_y: Whether the vertical axis is.
     """
     figure, axes = plt.subplots(figsize=(8, 5))
-    axes.set_yscale("log")
+    if log_y:
+        axes.set_yscale("log")
     if log_x:
         axes.set_xscale("log", base=2)
+        axes.xaxis.set_major_formatter("{x:,.0f}")
     for i, values in enumerate(curves.values()):
         style = {"color": f"C{i % 10}", "linestyle": "-" if i < 10 else "--"}
         axes.plot(*zip(*values.items(), strict=True), marker="o", markersize=3, **style)
