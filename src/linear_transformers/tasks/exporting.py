@@ -246,9 +246,9 @@ def in_words(task: Task) -> str:
 
 
 def judged(task: Task, figures: Mapping[str, Any]) -> str:
-    """Return the test figures of a run, as far as there are any."""
-    known = [(figure, figures.get(f"test_{figure.name}")) for figure in task.figures]
-    return ", ".join(f"{value:g} {figure.unit}" for figure, value in known if value is not None)
+    """Return the test figure that a run is judged by; nothing where it was not tested."""
+    value = figures.get(f"test_{task.figure.name}")
+    return "" if value is None else f"{value:g} {task.figure.unit}"
 
 
 def _rounded(weights: dict[str, torch.Tensor], precision: str) -> dict[str, torch.Tensor]:
