@@ -82,7 +82,8 @@ def main() -> None:
     for ckpt, model in models.items():
         if not isinstance(model, ImageModel):
             raise SystemExit(f"error: {ckpt} is no model of images.")
-        images = model.images("test", data_root=options.data_root)[: options.images]
+        root = options.data_root if "root" in model.data.options else None
+        images = model.images("test", data_root=root)[: options.images]
         values = to_sequences(images).long()
         for row in measured(model, values):
             rows.append({"model": ckpt, "images": len(values), **row})
