@@ -89,7 +89,7 @@ class SequenceStep(Step):
     output: ClassVar[str] = "parameters"
 
     def __init__(self, model: AutoregressiveTransformer, capacity: int | None = None):
-        model = copy.deepcopy(model)
+        model = copy.deepcopy(model).cpu()
         bounded(model.stack, capacity)
         token = torch.zeros(BATCH, dtype=torch.long)
         super().__init__({"token": token}, model.init_state(BATCH).layers)
@@ -118,7 +118,7 @@ class SpeechStep(Step):
     output: ClassVar[str] = "scores"
 
     def __init__(self, encoder: SpeechEncoder, capacity: int | None = None):
-        encoder = copy.deepcopy(encoder)
+        encoder = copy.deepcopy(encoder).cpu()
         frames = encoder.init_state(BATCH).frames  # refuses what sees everything
         assert isinstance(encoder.stack, Transformer)
         bounded(encoder.stack, capacity)

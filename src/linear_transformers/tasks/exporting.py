@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import yaml
 
-from linear_transformers.config.messages import override
+from linear_transformers.config.messages import brief, override
 from linear_transformers.config.ranges import CountOrNone, Size
 from linear_transformers.export import onnx
 from linear_transformers.export.operator import SequencesByOperator
@@ -18,7 +18,7 @@ from linear_transformers.export.steps import SequenceStep, Step
 from linear_transformers.files import replacing
 from linear_transformers.provenance import call_of
 from linear_transformers.runs.checkpoint import history, write_exported
-from linear_transformers.runs.exported import CARD, upload
+from linear_transformers.runs.exported import CARD, portable, upload
 from linear_transformers.runs.folder import claim_folder, shown
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.tasks.base import Task, Trained, Use, Watch
@@ -58,11 +58,8 @@ class Export(Use[Trained]):
         self._refuse_contradictions()
         if self.html is not None:
             page = Path(self.html)
-            text = self.page(trained)
-            _written(page, text, "html")
-            print(
-                f"page     {shown(page)}, {page.stat().st_size / 1e6:.2f} MB: open it in a browser"
-            )
+            _write_new(page, self.page(trained))
+            print(f"page     {shown(page)}, {_megabytes(page)}: open it in a browser")
         if self.out is not None:
             self._write(trained, Path(self.out), self._onnx(trained))  # refused before it begins
         return Outcome(None, {})
@@ -211,9 +208,10 @@ def card(trained: Trained, *, license: str | None, precision: str) -> str:
         license: What others may do with it.
         precision: What its weights are rounded to.
     """
-    task, config = trained.task, trained.config
+    task, config = trained.task, portable(trained.config)
     known = history(trained.path)
-    kind = config["data"]["_target_"].rpartition(".")[2]
+    data = config["data"].items()
+    options = {key: value for key, value in data if key != "_target_" and value is not None}
     head = {
         "license": license or "other",
         "library_name": "linear-transformers",
@@ -222,12 +220,13 @@ def card(trained: Trained, *, license: str | None, precision: str) -> str:
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         f"# {trained.name}",
-        f"{in_words(task)}. Trained on {kind}: {task.shape.description}.",
+        f"{in_words(task)}, of {task.shape.description}.",
+        f"Data: {trained.data.name.rpartition('.')[2]}, {brief(options)}.",
     ]
     if figures := judged(task, known["figures"]):
         parts.append(f"Test: {figures}, of one run with seed {config.get('seed')}.")
     if precision != "float32":
-        parts.append(f"The weights are rounded to {precision}, after these were measured.")
+        parts.append(f"The weights were rounded to {precision} afterwards.")
     if start := known["provenance"]:
         processor = start["machine"]["gpu"] or start["machine"]["processor"]
         parts.append(
@@ -263,13 +262,13 @@ def _megabytes(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.2f} MB"
 
 
-def _written(path: Path, text: str, option: str) -> None:
-    if path.exists():
-        raise ValueError(f"{option}={path} exists already. Choose another name, or remove it.")
+def _write_new(page: Path, text: str) -> None:
+    if page.exists():
+        raise ValueError(f"html={page} exists already. Choose another name, or remove it.")
     try:
-        with replacing(path) as partial:
+        with replacing(page) as partial:
             partial.write_text(text)
     except OSError as error:
         raise ValueError(
-            f"{option}={path} cannot be written ({error.strerror}). Choose another place."
+            f"html={page} cannot be written ({error.strerror}). Choose another place."
         ) from error
