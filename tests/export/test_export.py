@@ -6,12 +6,14 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
+import soundfile
 import torch
 import yaml
 
 import linear_transformers as lt
-from linear_transformers.runs.exported import CARD, CONFIG, PACKAGE, WEIGHTS, portable
+from linear_transformers.runs.exported import CARD, CONFIG, EXAMPLES, PACKAGE, WEIGHTS, portable
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, run
 from tests.tasks.test_speech_runs import SMALL, TINY
@@ -62,9 +64,29 @@ def test_an_exported_model_is_the_one_that_was_trained(name, runs, tmp_path):
     assert f"next     uv run {program}.py" in printed
 
 
-def test_programs_take_its_folder_for_a_run(folder, tmp_path):
+def test_programs_take_its_folder_for_a_run(folder, runs, tmp_path):
     run("sample", f"ckpt={folder}", "images=2", f"out={tmp_path / 'samples'}")
     assert (tmp_path / "samples/grid.png").is_file()
+    for name in ("pairs", "speech"):
+        export(runs, name, f"out={tmp_path / name}")
+    (tmp_path / "lines.txt").write_text("abc\n")
+    assert run("translate", f"ckpt={tmp_path / 'pairs'}", f"text={tmp_path / 'lines.txt'}")
+    soundfile.write(tmp_path / "a.wav", np.zeros(8000), 16000)
+    assert "a.wav" in run(
+        "transcribe", f"ckpt={tmp_path / 'speech'}", f"audio={tmp_path / 'a.wav'}", "format=json"
+    )
+
+
+def test_images_to_complete_can_be_brought_along(runs, tmp_path):
+    export(runs, "images", f"out={tmp_path / 'few'}", "examples=3")
+    model, trained = lt.load(tmp_path / "few"), lt.load("images", runs=runs)
+    assert (model.examples() == trained.images("test")[:3]).all()
+    assert (trained.examples() == trained.images("test")).all()
+    run("sample", f"ckpt={tmp_path / 'few'}", f"out={tmp_path / 'samples'}", "gif=false")
+    assert len([*(tmp_path / "samples").glob("0*.png")]) == 3
+    assert "test images are 0 to 2" in complaint("sample", f"ckpt={tmp_path / 'few'}", "index=[3]")
+    (tmp_path / "few" / EXAMPLES).write_bytes(b"no images")
+    assert "holds no images of this model" in complaint("sample", f"ckpt={tmp_path / 'few'}")
 
 
 def test_it_can_be_exported_again_with_all_that_is_known(folder, tmp_path):
@@ -158,7 +180,8 @@ def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
         ("images", ("onnx=true", "html=page.html"), "onnx=true is of an exported folder"),
         ("images", ("out=OUT", "onnx_weights=int8"), "Add onnx=true"),
         ("images", ("out=OUT", "title=Digits"), "Add html=FILE"),
-        ("text", ("html=OUT", "examples=3"), "of a page of images"),
+        ("text", ("html=OUT", "examples=3"), "LanguageModeling has none"),
+        ("speech", ("out=OUT", "examples=3"), "SpeechRecognition has none"),
         ("speech", ("out=OUT", "onnx=true", "onnx_prefill=operator"), "of other sequences"),
         ("images", ("out=OUT", "hub=me/it"), "license=mit"),
         ("images", ("out=TAKEN",), "File exists"),
@@ -196,7 +219,7 @@ class Hub:
     def download(self, name: str, allow_patterns: list[str]) -> str:
         if not (self.folder / name).is_dir():
             raise FileNotFoundError(f"no repository {name}")
-        assert allow_patterns == [WEIGHTS, CONFIG]
+        assert allow_patterns == [WEIGHTS, CONFIG, EXAMPLES]
         return str(self.folder / name)
 
 

@@ -97,6 +97,7 @@ CHOICES = {
     "softmax": (IMAGES, "model=softmax", "model.positions=learned"),
     "retention": (TEXTS, "model=retention"),
     "gated": (TEXTS, "model=gated"),
+    "delta": (TEXTS, "model=delta"),
     "kimi_delta": (IMAGES, "model=kimi_delta"),
     "gated_delta": (IMAGES, "model=gated_delta", "model.norm_type=rms", "model.activation=swiglu"),
     "hybrid": (TEXTS, "model=hybrid", "model.num_layers=2", "model.local.attention.window=7"),

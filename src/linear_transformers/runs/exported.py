@@ -3,6 +3,7 @@
 model.safetensors    the weights
 config.json          the configuration of the run, the shape of its data, and a hash of the weights
 README.md            the model card
+examples.npy         images to complete, where somebody wanted them there
 
 Nothing in it can run code. Where else one is: with the project (`pretrained/NAME`), and on the
 Hugging Face hub (`hub:OWNER/NAME`).
@@ -18,6 +19,7 @@ from linear_transformers.config.messages import first_line
 from linear_transformers.files import replacing
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+EXAMPLES = "examples.npy"
 HASH = "weights_sha256"
 PRETRAINED, HUB = "pretrained/", "hub:"
 PACKAGE = Path(__file__).parents[1]
@@ -134,7 +136,7 @@ def _pretrained() -> list[Path]:
 def _downloaded(name: str) -> Path:
     hub = _hub()
     try:
-        folder = hub.snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG])
+        folder = hub.snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG, EXAMPLES])
     except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError) as error:
         raise ValueError(f"{HUB}{name} could not be read ({first_line(error)}).") from error
     return Path(folder) / WEIGHTS

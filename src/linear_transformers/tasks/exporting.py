@@ -61,7 +61,8 @@ class Export(Use[Trained]):
             _write_new(page, self.page(trained))
             print(f"page     {shown(page)}, {_megabytes(page)}: open it in a browser")
         if self.out is not None:
-            self._write(trained, Path(self.out), self._onnx(trained))  # refused before it begins
+            files = self._onnx(trained) | self.extras(trained)  # refused before it begins
+            self._write(trained, Path(self.out), files)
         return Outcome(None, {})
 
     def step(self, trained: Trained) -> Step:
@@ -91,6 +92,19 @@ class Export(Use[Trained]):
         """Return what a caller of the ONNX files has to know besides."""
         return {}
 
+    def extras(self, trained: Trained) -> dict[str, bytes]:
+        """Return what else a task puts into an exported folder, by name.
+
+        Raises:
+            ValueError: Something was asked for that the task does not have.
+        """
+        if self.examples:
+            raise ValueError(
+                f"examples={self.examples} are images, and {type(trained.task).__name__} has none. "
+                "Leave it out."
+            )
+        return {}
+
     def page(self, trained: Trained) -> str:
         """Return the page of a model, for a browser.
 
@@ -114,9 +128,9 @@ class Export(Use[Trained]):
                 "may do with it. Give it, such as license=mit."
             )
         if self.data_root is not None and not self.examples:
-            raise ValueError("data_root= is where the examples of a page are. Add examples=6.")
-        if self.html is None and (self.title is not None or self.examples):
-            raise ValueError("title= and examples= are of a page. Add html=FILE.")
+            raise ValueError("data_root= is where examples are taken from. Add examples=6.")
+        if self.html is None and self.title is not None:
+            raise ValueError(f"title={self.title} is of a page. Add html=FILE.")
         usual = self.onnx_weights == "float32" and self.onnx_prefill == "scan"
         if not self.onnx and not (usual and self.capacity is None):
             raise ValueError(
@@ -153,7 +167,7 @@ class Export(Use[Trained]):
         for name, data in {**files, CARD: text.encode()}.items():
             with replacing(folder / name) as partial:
                 partial.write_bytes(data)
-        if files:
+        if self.onnx:
             graph = folder / onnx.STEP
             print(f"onnx     {shown(graph)}, {_megabytes(graph)}; {onnx.ABOUT} says how to call it")
         print(f"card     {shown(folder / CARD)}")

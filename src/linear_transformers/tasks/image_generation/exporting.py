@@ -1,7 +1,11 @@
 """Taking a model of images along, for export.py."""
 
+import io
 from dataclasses import dataclass
 
+import numpy as np
+
+from linear_transformers.runs.exported import EXAMPLES
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.exporting import ExportSequences
 from linear_transformers.tasks.image_generation.model import ImageModel
@@ -11,9 +15,18 @@ from linear_transformers.tasks.image_generation.model import ImageModel
 class ExportImages(ExportSequences):
     """Export a model of images, of which there is a page to draw on."""
 
+    def extras(self, trained: Trained) -> dict[str, bytes]:
+        if (images := self._images(trained)) is None:
+            return {}
+        file = io.BytesIO()
+        np.save(file, images, allow_pickle=False)
+        return {EXAMPLES: file.getvalue()}
+
     def page(self, trained: Trained) -> str:
+        return self.paged(trained, "It completes what you draw", self._images(trained))
+
+    def _images(self, trained: Trained) -> np.ndarray | None:
         assert isinstance(trained, ImageModel)
-        examples = None
-        if self.examples:
-            examples = trained.images("test", data_root=self.data_root)[: self.examples]
-        return self.paged(trained, "It completes what you draw", examples)
+        if not self.examples:
+            return None
+        return trained.examples(data_root=self.data_root)[: self.examples]

@@ -8,10 +8,12 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.data.images import Images, ImageShape
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
+from linear_transformers.runs.exported import EXAMPLES, WEIGHTS
 from linear_transformers.sampling import Prompts
 from linear_transformers.tasks.generation import Drawing, Prefix, SequenceModel
 from linear_transformers.tasks.image_generation.prompts import prompts_of
@@ -51,6 +53,26 @@ class ImageModel(SequenceModel):
                 "Give it the images it was trained on."
             )
         return getattr(source.splits, split)[:]
+
+    def examples(self, *, data_root: str | None = None) -> Images:
+        """Return images to complete: those that an exported model brings along, else the test
+        images of its data.
+
+        Args:
+            data_root: The folder of the data, whose test images are then returned.
+
+        Raises:
+            ValueError: See `images`; or the file of images is damaged.
+        """
+        file = self.path.with_name(EXAMPLES)
+        if data_root is not None or self.path.name != WEIGHTS or not file.is_file():
+            return self.images("test", data_root=data_root)
+        try:
+            return self._fitting(np.load(file, allow_pickle=False))
+        except (ValueError, EOFError) as error:
+            raise ValueError(
+                f"{file} holds no images of this model ({first_line(error)}). Remove it."
+            ) from error
 
     @ranged
     def complete(

@@ -159,8 +159,9 @@ class SampleImages(Use[ImageModel]):
                 Path(self.image), shape, resize=self.resize, background=self.background
             )
             return prompts_of(image, mask, self.n), [self.image]
-        images = trained.images(data_root=self.data_root)
-        chosen = _spread(len(images), self.images or IMAGES) if self.index is None else self.index
+        images = trained.examples(data_root=self.data_root)
+        count = self.images or min(IMAGES, len(images))
+        chosen = _spread(len(images), count) if self.index is None else self.index
         for i in chosen:
             if not 0 <= i < len(images):
                 raise ValueError(
@@ -170,7 +171,7 @@ class SampleImages(Use[ImageModel]):
 
     def _step_difference(self, trained: ImageModel, model: AutoregressiveTransformer) -> float:
         """Return the largest difference of the stepper from `forward`, and refuse a large one."""
-        images = trained.images(data_root=self.data_root)[:CHECKED_IMAGES]
+        images = trained.examples(data_root=self.data_root)[:CHECKED_IMAGES]
         values = to_sequences(images).long().to(model.device)
         return checked_steps(stepper_of(model, name=self.stepper), values)
 

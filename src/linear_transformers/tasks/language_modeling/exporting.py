@@ -17,6 +17,5 @@ class ExportTexts(ExportSequences):
         return {**super().about(trained), "end": END, "bytes_of_tokens": pieces}
 
     def page(self, trained: Trained) -> str:
-        if self.examples:
-            raise ValueError(f"examples={self.examples} are of a page of images. Leave it out.")
+        self.extras(trained)  # refuses images
         return self.paged(trained, "It goes on with what you write")
