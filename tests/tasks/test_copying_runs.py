@@ -34,7 +34,7 @@ def test_a_copying_model_copies_test_words(tmp_path):
     message = complaint("sample", f"paths.runs={tmp_path}", "ckpt=a", "rows=3")
     assert "rows is not a key" in message
     message = complaint("transcribe", f"paths.runs={tmp_path}", "ckpt=a", "audio=.")
-    assert "Copying: sample.py has" in message
+    assert "Copying. Use sample.py or export.py" in message
 
 
 @pytest.mark.parametrize("feature_map", ["favor", "fourier"])

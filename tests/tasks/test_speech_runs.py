@@ -387,7 +387,7 @@ def test_one_bad_recording_does_not_end_the_others(root, recordings, tmp_path, c
 
 def test_models_of_images_and_of_speech_are_told_apart(root, tmp_path):
     message = complaint("sample", f"ckpt={root}/runs/linear")
-    assert "SpeechRecognition: transcribe.py has" in message
+    assert "SpeechRecognition. Use transcribe.py or export.py" in message
     message = complaint("train", "model=bilstm", "logger=none", f"paths.runs={tmp_path}")
     assert "BiLstm" in message
     assert "data=espeak" in message

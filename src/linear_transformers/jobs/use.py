@@ -47,10 +47,10 @@ def use(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outc
     trained = load(path, device=job.device, weights=job.weights, folder=home)
     uses = trained.task.uses
     if program not in uses:
-        others = " or ".join(f"{name}.py" for name in uses) or "no program"
+        others = " or ".join(f"{name}.py" for name in uses) or "it from Python: lt.load"
         raise ValueError(
-            f"{program}.py has no use for {path}, a model of {type(trained.task).__name__}: "
-            f"{others} has."
+            f"{program}.py has no use for {path}, a model of {type(trained.task).__name__}. "
+            f"Use {others}."
         )
     options = {key: value for key, value in config.items() if key not in common}
     chosen = uses[program](**checked(uses[program], options, ""))
