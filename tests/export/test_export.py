@@ -184,7 +184,8 @@ def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
         ("speech", ("out=OUT", "examples=3"), "SpeechRecognition has none"),
         ("speech", ("out=OUT", "onnx=true", "onnx_prefill=operator"), "of other sequences"),
         ("images", ("out=OUT", "hub=me/it"), "license=mit"),
-        ("images", ("out=TAKEN",), "File exists"),
+        ("images", ("out=TAKEN",), "exists already"),
+        ("images", ("out=/proc/nowhere",), "cannot be written"),
         ("images", ("html=TAKEN",), "exists already"),
         ("pairs", ("out=OUT", "onnx=true"), "Translation has no step that other runtimes"),
         ("speech", ("html=OUT",), "SpeechRecognition has no page"),
@@ -275,3 +276,14 @@ def test_nothing_is_written_into_the_package(tmp_path):
     run("sample", "ckpt=pretrained/digits", "images=2", "gif=false", f"paths.runs={tmp_path}")
     assert (tmp_path / "pretrained-digits/samples/complete-seed0/grid.png").is_file()
     assert sorted(folder.iterdir()) == before
+
+
+def test_a_folder_is_whole_or_absent(runs, tmp_path, monkeypatch):
+    def full(*given: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("linear_transformers.runs.checkpoint.save", full)
+    out = tmp_path / "new/out"
+    message = complaint("export", "ckpt=images", f"paths.runs={runs}", f"out={out}")
+    assert "cannot be written (No space left on device)" in message
+    assert [*out.parent.iterdir()] == []

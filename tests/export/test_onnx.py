@@ -122,6 +122,18 @@ def test_steps_and_sequences_in_onnx_are_those_of_the_model(name, tmp_path):
         np.testing.assert_allclose(after[part], state[part], **CLOSE)
 
 
+@torch.inference_mode()
+def test_a_cache_of_softmax_has_a_capacity_up_to_which_nothing_is_forgotten(tmp_path):
+    model = built(TEXTS, "model=softmax").model
+    files = exported(SequenceStep(model, capacity=40), tmp_path)
+    shapes = {tuple(state["shape"][:-1]) for state in files.about["states"].values()}
+    assert shapes == {(2, 40), ()}  # keys and values, and how many were written
+    tokens = torch.randint(TEXTS.num_values, (BATCH, 60))
+    outputs, expected = stepped(files, tokens.numpy())[0], model(tokens).numpy()
+    np.testing.assert_allclose(outputs[:, :40], expected[:, :40], **CLOSE)
+    assert np.abs(outputs[:, 40:] - expected[:, 40:]).max() > 1e-3
+
+
 BY_OPERATOR = ("linear_conv", "grouped", "retention", "kimi_delta")
 
 

@@ -23,7 +23,7 @@ from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.export.page import ASSETS, page_of
 from linear_transformers.feature_maps import Elu, Relu
 from linear_transformers.sampling import CompiledStepper
-from tests.conftest import autoregressive
+from tests.conftest import PROJECT, autoregressive
 
 HERE = Path(__file__).parent
 IMAGE = ImageShape(height=7, width=5, channels=1, num_levels=17)
@@ -206,6 +206,14 @@ def test_a_page_needs_nothing_but_itself():
     assert "<title>A &lt;title&gt;</title>" in text
     assert "<footer>An &amp; about</footer>" in text
     assert text.count("</script>") == 3
+
+
+@pytest.mark.parametrize(("page", "kind"), [("mnist-small", "images"), ("shakespeare", "texts")])
+def test_the_pages_in_docs_are_those_of_this_code(page, kind):
+    file = PROJECT / f"docs/pages/{page}.html"
+    assert file.stat().st_size < 2e6
+    for asset in ("style.css", "engine.js", "common.js", f"{kind}.js", f"{kind}.html"):
+        assert (ASSETS / asset).read_text() in file.read_text(), f"{asset} changed: make it anew"
 
 
 def test_four_layers_of_width_128_are_about_a_megabyte():

@@ -22,16 +22,8 @@ from torch import Tensor
 
 from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import Shape
-from linear_transformers.files import replacing
 from linear_transformers.provenance import read_provenance
-from linear_transformers.runs.exported import (
-    CONFIG,
-    HASH,
-    WEIGHTS,
-    portable,
-    read_config,
-    write_config,
-)
+from linear_transformers.runs.exported import CONFIG, HASH, WEIGHTS, portable, read_config
 from linear_transformers.runs.folder import Run, folder_of, shown
 from linear_transformers.runs.metrics import summary
 
@@ -117,21 +109,20 @@ def write_exported(
     shape: Shape,
     weights: Mapping[str, Tensor],
     known: Mapping[str, Any],
-) -> Path:
-    """Write an exported model, and return the file of its weights.
+) -> None:
+    """Write the weights of an exported model, and what they are of.
 
     Args:
-        folder: The folder, which is there.
+        folder: The folder, which nobody reads yet.
         config: See `described`.
         shape: See `described`.
         weights: The weights by name; ones that share memory are written once each.
         known: What `history` returned.
     """
-    with replacing(folder / WEIGHTS) as partial:
-        partial.write_bytes(save({name: weight.cpu().clone() for name, weight in weights.items()}))
-    about = {**described(portable(config), shape), **known}
-    write_config(folder, about, file_hash(folder / WEIGHTS))
-    return folder / WEIGHTS
+    path = folder / WEIGHTS
+    path.write_bytes(save({name: weight.cpu().clone() for name, weight in weights.items()}))
+    about = {**described(portable(config), shape), **known, HASH: file_hash(path)}
+    path.with_name(CONFIG).write_text(json.dumps(about, indent=2) + "\n")
 
 
 def history(path: Path) -> dict[str, Any]:

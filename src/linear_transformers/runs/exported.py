@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.config.messages import first_line
-from linear_transformers.files import replacing
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 EXAMPLES = "examples.npy"
@@ -72,18 +71,6 @@ def portable(config: Mapping[str, Any]) -> dict[str, Any]:
         return path.name
 
     return without_place(config)
-
-
-def write_config(folder: Path, about: Mapping[str, Any], weights_hash: str) -> None:
-    """Write what weights are of.
-
-    Args:
-        folder: The folder.
-        about: See `runs.checkpoint.described`.
-        weights_hash: The SHA-256 of the file of weights.
-    """
-    with replacing(folder / CONFIG) as partial:
-        partial.write_text(json.dumps({**about, HASH: weights_hash}, indent=2) + "\n")
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Taking a trained model along, for export.py: weights and plain data, ONNX, a page."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,8 +19,8 @@ from linear_transformers.export.steps import SequenceStep, Step
 from linear_transformers.files import replacing
 from linear_transformers.provenance import call_of
 from linear_transformers.runs.checkpoint import history, write_exported
-from linear_transformers.runs.exported import CARD, portable, upload
-from linear_transformers.runs.folder import claim_folder, shown
+from linear_transformers.runs.exported import CARD, WEIGHTS, portable, upload
+from linear_transformers.runs.folder import shown
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.tasks.base import Task, Trained, Use, Watch
 
@@ -57,8 +58,9 @@ class Export(Use[Trained]):
         """Write what was asked for."""
         self._refuse_contradictions()
         if self.html is not None:
-            page = Path(self.html)
-            _write_new(page, self.page(trained))
+            page, text = Path(self.html), self.page(trained)
+            with _new("html", page) as partial:
+                partial.write_text(text)
             print(f"page     {shown(page)}, {_megabytes(page)}: open it in a browser")
         if self.out is not None:
             files = self._onnx(trained) | self.extras(trained)  # refused before it begins
@@ -119,6 +121,11 @@ class Export(Use[Trained]):
     def _refuse_contradictions(self) -> None:
         if self.out is None and self.html is None:
             raise ValueError("Nothing was asked for. Give out=DIR, or html=FILE.")
+        for option, place in (("out", self.out), ("html", self.html)):
+            if place is not None and Path(place).exists():
+                raise ValueError(
+                    f"{option}={place} exists already. Choose another name, or remove it."
+                )
         for name, given in (("onnx=true", self.onnx), (f"hub={self.hub}", self.hub)):
             if given and self.out is None:
                 raise ValueError(f"{name} is of an exported folder. Give it: out=DIR")
@@ -149,34 +156,29 @@ class Export(Use[Trained]):
         )
 
     def _write(self, trained: Trained, out: Path, files: dict[str, bytes]) -> None:
-        try:
-            folder = claim_folder(out, numbered=False)
-        except OSError as error:
-            raise ValueError(
-                f"The folder out={out} cannot be made ({error.strerror}). Choose another."
-            ) from error
-        weights = write_exported(
-            folder,
-            trained.config,
-            trained.task.shape,
-            _rounded(trained.task.model.state_dict(), self.precision),
-            history(trained.path),
-        )
-        print(f"weights  {shown(weights)}, {_megabytes(weights)}")
         text = card(trained, license=self.license, precision=self.precision)
-        for name, data in {**files, CARD: text.encode()}.items():
-            with replacing(folder / name) as partial:
-                partial.write_bytes(data)
+        with _new("out", out) as folder:
+            folder.mkdir()
+            write_exported(
+                folder,
+                trained.config,
+                trained.task.shape,
+                _rounded(trained.task.model.state_dict(), self.precision),
+                history(trained.path),
+            )
+            for name, data in {**files, CARD: text.encode()}.items():
+                (folder / name).write_bytes(data)
+        print(f"weights  {shown(out / WEIGHTS)}, {_megabytes(out / WEIGHTS)}")
         if self.onnx:
-            graph = folder / onnx.STEP
+            graph = out / onnx.STEP
             print(f"onnx     {shown(graph)}, {_megabytes(graph)}; {onnx.ABOUT} says how to call it")
-        print(f"card     {shown(folder / CARD)}")
+        print(f"card     {shown(out / CARD)}")
         if self.license is None:
             print("license  not given: others may do nothing with it. license=mit, say, allows it")
         if self.hub is not None:
-            print(f"hub      {upload(folder, self.hub)}")
+            print(f"hub      {upload(out, self.hub)}")
         program = next(iter(trained.task.uses))
-        print(f"next     {call_of(program)} {override('ckpt', folder)}")
+        print(f"next     {call_of(program)} {override('ckpt', out)}")
 
 
 @dataclass(kw_only=True)
@@ -276,13 +278,14 @@ def _megabytes(path: Path) -> str:
     return f"{path.stat().st_size / 1e6:.2f} MB"
 
 
-def _write_new(page: Path, text: str) -> None:
-    if page.exists():
-        raise ValueError(f"html={page} exists already. Choose another name, or remove it.")
+@contextmanager
+def _new(option: str, path: Path) -> Iterator[Path]:
+    """Yield where to write a file or folder, which is whole at the end or absent."""
     try:
-        with replacing(page) as partial:
-            partial.write_text(text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as partial:
+            yield partial
     except OSError as error:
         raise ValueError(
-            f"html={page} cannot be written ({error.strerror}). Choose another place."
+            f"{option}={path} cannot be written ({error.strerror}). Choose another place."
         ) from error
