@@ -251,6 +251,16 @@ PRETRAINED = sorted(path.parent.name for path in (PACKAGE / "pretrained").glob(f
 
 
 @pytest.mark.parametrize("name", PRETRAINED)
+def test_a_model_that_comes_with_the_project_brings_images_that_it_knows(name):
+    model = lt.load(f"pretrained/{name}")
+    images = model.examples()
+    assert len(images) == 16
+    bits = -model.log_likelihood(images).mean().item() / (images[0].size * math.log(2))
+    figures = json.loads((model.path.parent / CONFIG).read_text())["figures"]
+    assert abs(bits - figures["test_bits_per_dim"]) < 0.2  # of sixteen images
+
+
+@pytest.mark.parametrize("name", PRETRAINED)
 def test_a_model_that_comes_with_the_project_is_as_good_as_it_says(name):
     model, root = lt.load(f"pretrained/{name}"), PROJECT / "data"
     about = json.loads((model.path.parent / CONFIG).read_text())

@@ -262,8 +262,12 @@ def _check(values: Tensor, shape: Any, *axes: str) -> None:
         raise ValueError(
             f"{values.shape[-1]} values were given; a sequence has at most {shape.length}."
         )
-    if values.numel() and not 0 <= values.min() <= values.max() < shape.num_values:
+    if values.numel() == 0:
+        return
+    # As Python's integers: of 8 bits, 255 < 256 is false in torch.
+    least, greatest = int(values.min()), int(values.max())
+    if not 0 <= least <= greatest < shape.num_values:
         raise ValueError(
-            f"Values from {int(values.min())} to {int(values.max())} were given; the model knows "
-            f"0 to {shape.num_values - 1}."
+            f"Values from {least} to {greatest} were given; the model knows 0 to "
+            f"{shape.num_values - 1}."
         )
