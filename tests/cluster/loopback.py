@@ -116,7 +116,9 @@ class Cluster:
         """
         if not wait_until(lambda: not _steps(number), seconds):
             raise RuntimeError(f"job {number} still runs\n{self.logs()}")
-        self.call("scontrol", "update", f"jobid={number}", "starttime=now", "timelimit=60")
+        # Slurm counts whole seconds: a node refuses what starts in the one in which it was told
+        # that the job is gone ("already killed, do not launch").
+        self.call("scontrol", "update", f"jobid={number}", "starttime=now+2", "timelimit=60")
 
     def end_jobs(self) -> None:
         """Cancel every job, and wait: its processes would outlive the daemons."""
