@@ -2,16 +2,20 @@
 
     uv run python -m benchmarks.translation RUN [RUN ...]
     uv run python -m benchmarks.translation RUN [RUN ...] --tests test_2016_flickr test_2017_flickr
+    uv run --with sacremoses python -m benchmarks.translation RUN --moses de --weights ema
 
 By the beam search of translate.py, and by greedy decoding. Scores are sacrebleu's, with its tokens:
-of texts as one writes them, and of lower case, which is nearest to what papers on Multi30k report.
+of texts as one writes them, and of lower case. Papers on Multi30k report BLEU of lower case in
+Moses' tokens, as the data set's scripts/task1-tokenize.sh makes them: --moses adds it.
 """
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from sacrebleu.metrics.bleu import BLEU
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
@@ -22,6 +26,8 @@ from linear_transformers.tasks.loading import load
 from linear_transformers.tasks.translation.judging import judged
 from linear_transformers.tasks.translation.model import Translator
 
+Judge = Callable[[Sequence[str], Sequence[str]], float]  # of translations and their references
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -29,8 +35,12 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", help="test splits; unset, that of each run")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--weights", help="ema or raw; unset, those that were tested")
+    parser.add_argument(
+        "--moses", metavar="LANGUAGE", help="BLEU in Moses' tokens, of de or en"
+    )
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
+    moses = in_moses_tokens(options.moses) if options.moses else None
     paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
     sources = [source_of(path.parent.parent) for path in paths]  # of RUN/checkpoints/FILE
     seeds = (source["seed"] for source in sources)
@@ -43,7 +53,9 @@ def main() -> None:
         splits = [{"test": test} for test in options.tests] if options.tests else [{}]
         for split in splits:
             data = trained.data.with_options(**split)()
-            rows.append(described(trained, source) | split | scores(trained, data))
+            weights = {"weights": options.weights} if options.weights else {}
+            about = described(trained, source) | weights | split
+            rows.append(about | scores(trained, data, moses))
     written = measurement.save(rows, sources=sources)
     Console().print(f"{markdown(rows)}\nwritten to {written}", soft_wrap=True)
 
@@ -60,7 +72,7 @@ def described(trained: Translator, source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def scores(trained: Translator, data: PairSource) -> dict[str, float]:
+def scores(trained: Translator, data: PairSource, moses: Judge | None) -> dict[str, float]:
     """Return how near the translations of all test sources are to their targets."""
     pairs = data.pairs("test")
     texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
@@ -69,7 +81,30 @@ def scores(trained: Translator, data: PairSource) -> dict[str, float]:
         best = [hypotheses[0].text for hypotheses in trained.translate(texts, **options)]
         for score in judged(best, references):
             found[f"{score.name}{suffix}"] = round(score.value, 2)
+        if moses:
+            found[f"BLEU_moses{suffix}"] = round(moses(best, references), 2)
     return found
+
+
+def in_moses_tokens(language: str) -> Judge:
+    """Return BLEU of lower case in Moses' tokens of a language, its punctuation normalised."""
+    try:
+        from sacremoses import MosesPunctNormalizer, MosesTokenizer  # pyright: ignore
+    except ModuleNotFoundError as error:
+        raise SystemExit(
+            "error: --moses needs sacremoses. Call this with uv run --with sacremoses."
+        ) from error
+    normalizer, tokenizer = MosesPunctNormalizer(language), MosesTokenizer(language)
+
+    def tokens(texts: Sequence[str]) -> list[str]:
+        normal = (normalizer.normalize(text.lower()) for text in texts)
+        return [tokenizer.tokenize(text, return_str=True) for text in normal]
+
+    def judge(found: Sequence[str], references: Sequence[str]) -> float:
+        metric = BLEU(tokenize="none", force=True)  # they are tokens, as it would warn of
+        return metric.corpus_score(tokens(found), [tokens(references)]).score
+
+    return judge
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -58,3 +59,26 @@ def test_a_model_of_images_is_refused(tmp_path, monkeypatch):
     run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=image", "test=false")
     with pytest.raises(ValueError, match="is not a model of pairs of texts"):
         judge(monkeypatch, tmp_path, "image")
+
+
+def test_mosess_tokens_are_those_of_the_papers(monkeypatch):
+    class Tokenizer:
+        def __init__(self, language):
+            assert language == "de"
+
+        normalize = staticmethod(lambda text: text.replace("„", '"'))
+        tokenize = staticmethod(lambda text, return_str: text.replace(".", " ."))
+
+    module = ModuleType("sacremoses")
+    module.MosesPunctNormalizer = module.MosesTokenizer = Tokenizer
+    monkeypatch.setitem(sys.modules, "sacremoses", module)
+    judge = translation.in_moses_tokens("de")
+    reference = 'Ein Hund läuft über "Gras" .'
+    assert judge(['ein hund läuft über „Gras".'], [reference]) == pytest.approx(100)
+    assert judge(["ein hund läuft über gras."], [reference]) < 60
+
+
+def test_mosess_tokens_without_them_say_what_to_call(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacremoses", None)
+    with pytest.raises(SystemExit, match="uv run --with sacremoses"):
+        translation.in_moses_tokens("de")
