@@ -7,7 +7,7 @@
 A run is one thread on one core, and as many run as there are cores. What results/ablation-NAME.json
 has of earlier calls, on this machine or another, is taken as it is, unless its arguments were
 others (those of paths aside): it is kept, but is not in the table. A run that was stopped is
-continued. The file is written after each.
+continued. The file is written after each, and a line says how long the rest will take.
 
 A variant's figure is that of its best validation, on the test set, as a mean over seeds with their
 standard deviation. Its difference from a reference is paired, seed by seed, and has two standard
@@ -24,6 +24,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import timedelta
 from math import hypot
 from operator import sub
 from pathlib import Path
@@ -35,6 +36,7 @@ import torch
 
 from benchmarks import record
 from benchmarks.collect import source_of
+from benchmarks.plans import PLANS, Plan
 from benchmarks.record import Measurement
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import Run
@@ -50,119 +52,8 @@ ALWAYS = (
     *("logger=none", "callbacks.samples.n=0"),
 )
 
-LINEAR, SOFTMAX, BEST = ("model=linear",), ("model=softmax",), ("model=linear_conv",)
-CONVOLUTION = ("model.mixer.short_convolution=4",)
-GATE = ("model.mixer.output_norm=true", "model.mixer.output_gate=silu")
-BLOCK = ("model.norm_type=rms", "model.activation=swiglu")
-POSITIONS = ("model.positions=none",)
-MUON, RADAM = ("optimizer=muon",), ("optimizer=radam",)
-DROPOUT = ("model.dropout=0.2",)
-LOW = ("trainer.precision=bf16-mixed",)
-GIVEN = "softmax, given the same"
-
-
 # Of each run, by variant and seed: see `record_of`.
 Records = dict[tuple[str, int], dict[str, Any]]
-
-
-class Plan(NamedTuple):
-    """An ablation.
-
-    Attributes:
-        arguments: What all variants have in common.
-        batch: The data's options that make test batches small: the jackknife's parts.
-        references: The variants that all others are compared with.
-        variants: The arguments of each.
-    """
-
-    arguments: tuple[str, ...]
-    batch: dict[str, Any]
-    references: tuple[str, ...]
-    variants: dict[str, tuple[str, ...]]
-
-
-# What was found on the digits, at the size of larger images.
-IMAGES = (
-    ("softmax", GIVEN, "linear_conv, Muon"),
-    {
-        "linear": (*LINEAR, *RADAM),
-        "softmax": (*SOFTMAX, *RADAM),
-        "linear_conv, Muon": (*BEST, *MUON),
-        "linear_conv, Muon, bfloat16": (*BEST, *MUON, *LOW),
-        GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON),
-        "linear, convolution": (*LINEAR, *RADAM, *CONVOLUTION),
-        "linear, norm and gate": (*LINEAR, *RADAM, *GATE),
-        "linear, Muon": (*LINEAR, *MUON),
-        "softmax, convolution": (*SOFTMAX, *RADAM, *CONVOLUTION),
-        "softmax, Muon": (*SOFTMAX, *MUON),
-        "gated_delta, Muon": ("model=gated_delta", *MUON),
-        "kimi_delta, Muon": ("model=kimi_delta", *MUON),
-    },
-)
-PLANS = {
-    "digits": Plan(
-        ("data=digits", "model.dropout=0.1"),
-        {"batch_size": 4},
-        ("softmax", GIVEN, "linear_conv, Muon, dropout 0.2"),
-        {
-            "linear": (*LINEAR, *RADAM),
-            "softmax": (*SOFTMAX, *RADAM),
-            "linear_conv, Muon, dropout 0.2": (*BEST, *MUON, *DROPOUT),
-            "linear_conv, Muon, dropout 0.2, bfloat16": (*BEST, *MUON, *DROPOUT, *LOW),
-            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON, *DROPOUT),
-            "linear_conv": (*BEST, *RADAM),
-            "linear_conv, Muon": (*BEST, *MUON),
-            "linear_conv, Muon, dropout 0.2, twice the rate": (
-                *(*BEST, *MUON, *DROPOUT, "optimizer.lr=4e-2"),
-            ),
-            "linear, convolution": (*LINEAR, *RADAM, *CONVOLUTION),
-            "linear, norm and gate": (*LINEAR, *RADAM, *GATE),
-            "linear, RMS norm and SwiGLU": (*LINEAR, *RADAM, *BLOCK),
-            "linear, query-key norm": (*LINEAR, *RADAM, "model.mixer.qk_norm=rms"),
-            "linear, rotary": (*LINEAR, *RADAM, "model.mixer.rotary=true"),
-            "linear, axial positions": (*LINEAR, *RADAM, "model.positions=axial"),
-            "linear, Muon": (*LINEAR, *MUON),
-            "linear, dropout 0.2": (*LINEAR, *RADAM, *DROPOUT),
-            "softmax, convolution": (*SOFTMAX, *RADAM, *CONVOLUTION),
-            "softmax, Muon, dropout 0.2": (*SOFTMAX, *MUON, *DROPOUT),
-            "gated_delta, Muon, dropout 0.2": ("model=gated_delta", *MUON, *DROPOUT),
-            "kimi_delta, Muon, dropout 0.2": ("model=kimi_delta", *MUON, *DROPOUT),
-            "retention, Muon, dropout 0.2": ("model=retention", *MUON, *DROPOUT),
-        },
-    ),
-    "espeak": Plan(
-        ("data=espeak", "model.positions=added", *RADAM),
-        {"batch_frames": 1000},
-        ("softmax", GIVEN),
-        {
-            "linear": LINEAR,
-            "softmax": SOFTMAX,
-            "linear_conv, no positions": (*BEST, *POSITIONS),
-            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS),
-            "linear, no positions": (*LINEAR, *POSITIONS),
-            "softmax, no positions": (*SOFTMAX, *POSITIONS),
-            "linear, convolution": (*LINEAR, *CONVOLUTION),
-            "linear, norm and gate": (*LINEAR, *GATE),
-            "softmax, convolution": (*SOFTMAX, *CONVOLUTION),
-        },
-    ),
-    # Models of texts have as many parameters as softmax within 2 %, by the width of their blocks.
-    "python": Plan(
-        ("data=python", "trainer.max_steps=500", *LOW),
-        {"batch_size": 64},
-        ("softmax, rotary",),
-        {
-            "softmax, rotary": (*SOFTMAX, "model.mixer.rotary=true"),
-            "linear": LINEAR,
-            "linear_conv": (*BEST, "model.feedforward_dim=448"),
-            "gated": ("model=gated",),
-            "hybrid": ("model=hybrid", "model.feedforward_dim=480"),
-            "lstm": ("model=lstm", "model.feedforward_dim=256"),
-        },
-    ),
-    "mnist-small": Plan(("experiment=beyond/mnist-small",), {"batch_size": 50}, *IMAGES),
-    "cifar-small": Plan(("experiment=beyond/cifar-small",), {"batch_size": 50}, *IMAGES),
-}
 
 
 class Job(NamedTuple):
@@ -200,13 +91,14 @@ class Job(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", choices=PLANS)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=int, nargs="+", help="unset, those of the plan")
     parser.add_argument("--variants", nargs="+", help="unset, all")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)))
     parser.add_argument("--runs", type=Path, default=ROOT / "runs")
     parser.add_argument("--overrides", nargs="+", default=[], help="arguments of train.py, last")
     options = parser.parse_args()
     plan = PLANS[options.name]
+    seeds = options.seeds or plan.seeds
     variants = options.variants or list(plan.variants)
     for variant in variants:
         if variant not in plan.variants:
@@ -214,26 +106,30 @@ def main() -> None:
     torch.set_num_threads(1)
     jobs = [
         Job(options.name, variant, seed, options.runs, tuple(options.overrides))
-        for seed in options.seeds
+        for seed in seeds
         for variant in variants
     ]
     name = f"ablation-{options.name}"
     records, others = recorded(name, jobs[0])
-    seeds = sorted({*options.seeds, *(seed for _, seed in records)})
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
-    measurement = Measurement(name, title, device="cpu", seeds=seeds)
+    known = sorted({*seeds, *(seed for _, seed in records)})
+    measurement = Measurement(name, title, device="cpu", seeds=known)
 
     def save() -> None:
         seconds = sum(source["seconds"] for source in records.values())
         sources = [*records.values(), *others]
         measurement.save(table(records, plan), sources=sources, seconds=seconds)
 
-    missing = [job for job in jobs if (job.variant, job.seed) not in records]
-    if not missing:
+    waiting = [job for job in jobs if (job.variant, job.seed) not in records]
+    if not waiting:
         save()  # the table may be another one
-    for job in run(missing, options.cores):
-        records[job.variant, job.seed] = record_of(job, plan)
+    print(remaining(waiting, records, len(options.cores)), flush=True)
+    for job in run([*waiting], options.cores):
+        records[job.variant, job.seed] = found = record_of(job, plan)
         save()
+        waiting.remove(job)
+        print(f"{job.variant}, seed {job.seed}: {found['test']:.4f}")
+        print(remaining(waiting, records, len(options.cores)), flush=True)
     print(markdown(table(records, plan)))
     print(f"written to {measurement.path}")
 
@@ -262,6 +158,19 @@ def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
     return records, others
 
 
+def remaining(waiting: Sequence[Job], records: Records, cores: int) -> str:
+    """Return how many runs are to come, and how long that is by what the others took."""
+    runs = f"{len(waiting)} of {len(waiting) + len(records)} runs to come"
+    if not (waiting and records):
+        return runs
+    taken: dict[str, list[float]] = {}
+    for (variant, _), found in records.items():
+        taken.setdefault(variant, []).append(found["seconds"])
+    usual = fmean(fmean(seconds) for seconds in taken.values())  # of a variant without a run
+    seconds = sum(fmean(taken.get(job.variant, [usual])) for job in waiting) / cores
+    return f"{runs}, some {timedelta(seconds=round(seconds))} on as many cores as now"
+
+
 def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     """Return a finished run's figures, those without each part of the test set, and its origin."""
     figures = summary(job.folder / "metrics.jsonl")
@@ -269,7 +178,8 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     test, left_out = jackknifed(job.folder, plan.batch)
     figures |= {f"test_{name}": round(figure, 4) for name, figure in test.items()}
     source = source_of(job.folder)
-    source.pop("curves")
+    first = f"val/{next(iter(test))}"
+    source["curves"] = {first: source["curves"][first]}
     return {
         "variant": job.variant,
         "arguments": job.arguments,

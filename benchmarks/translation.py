@@ -35,9 +35,7 @@ def main() -> None:
     parser.add_argument("--tests", nargs="+", help="test splits; unset, that of each run")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--weights", help="ema or raw; unset, those that were tested")
-    parser.add_argument(
-        "--moses", metavar="LANGUAGE", help="BLEU in Moses' tokens, of de or en"
-    )
+    parser.add_argument("--moses", metavar="LANGUAGE", help="BLEU in Moses' tokens, of de or en")
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args()
     moses = in_moses_tokens(options.moses) if options.moses else None

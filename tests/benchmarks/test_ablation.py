@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from statistics import fmean, stdev
 
 import pytest
@@ -13,6 +14,7 @@ import torch
 
 from benchmarks import ablation, record
 from linear_transformers.tasks.loading import load
+from tests.conftest import composed
 
 SMALL = [
     "trainer.max_epochs=1",
@@ -21,6 +23,7 @@ SMALL = [
     "model.model_dim=16",
     "+trainer.limit_train_batches=3",
 ]
+TRAINED = ("model", "optimizer", "task", "trainer")
 ARGUMENTS = ["digits", "--seeds", "0", "1", "--variants", "linear", "softmax", "--overrides"]
 
 
@@ -146,6 +149,37 @@ def test_a_file_that_cannot_be_continued_is_not_overwritten(run, tmp_path):
     with pytest.raises(SystemExit, match="is of a form before this one"):
         run()
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ablation.PLANS)
+def test_variants_are_what_the_command_line_knows(name, tmp_path):
+    """And differ in what is trained."""
+    plan = ablation.PLANS[name]
+    assert {*plan.references} <= {*plan.variants}
+    configs = [
+        composed(*plan.arguments, *words, f"paths.data={tmp_path}")
+        for words in plan.variants.values()
+    ]
+    parts = [json.dumps([config[x] for x in TRAINED], sort_keys=True) for config in configs]
+    assert len({*parts}) == len(parts)
+    data = configs[0]["data"]
+    assert {*plan.batch} <= {*data}
+
+
+def test_what_is_to_come_is_told(first):
+    records = {(run["variant"], run["seed"]): {**run, "seconds": 60.0 * (1 + run["seed"])}
+               for run in first["sources"]}  # fmt: skip
+    waiting = [ablation.Job("digits", variant, 2, Path(), ()) for variant in ("linear", "sparse")]
+    assert ablation.remaining(waiting, {}, 2) == "2 of 2 runs to come"
+    told = ablation.remaining(waiting, records, 2)
+    assert told == "2 of 6 runs to come, some 0:01:30 on as many cores as now"
+    assert ablation.remaining([], records, 2) == "0 of 4 runs to come"
+
+
+def test_runs_keep_their_learning_curves(first):
+    for run in first["sources"]:
+        (curve,) = run["curves"].values()
+        assert curve["value"][-1] == pytest.approx(run["figures"]["val_bits_per_dim"], abs=1e-4)
 
 
 def test_a_variant_that_is_not_there_is_refused(monkeypatch):

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from types import ModuleType
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,8 +69,7 @@ def test_mosess_tokens_are_those_of_the_papers(monkeypatch):
         normalize = staticmethod(lambda text: text.replace("„", '"'))
         tokenize = staticmethod(lambda text, return_str: text.replace(".", " ."))
 
-    module = ModuleType("sacremoses")
-    module.MosesPunctNormalizer = module.MosesTokenizer = Tokenizer
+    module = SimpleNamespace(MosesPunctNormalizer=Tokenizer, MosesTokenizer=Tokenizer)
     monkeypatch.setitem(sys.modules, "sacremoses", module)
     judge = translation.in_moses_tokens("de")
     reference = 'Ein Hund läuft über "Gras" .'

@@ -1,0 +1,178 @@
+"""Check that the figures in README.md and docs/ are those that were measured.
+
+    uv run python -m benchmarks.figures
+
+A paragraph or table with figures has a comment in the line before it, which no reader sees:
+
+    <!-- from ablation-digits positions-cpu; given 64 0.9; 13 = 41.2 / 3.17 -->
+
+Its numbers, those in code aside, are values in these files of results/, rounded as they stand; in
+other units, too: seconds for milliseconds, a share in percent. Settings and what others measured
+are *given*. A figure that is computed is followed by how: of numbers that are in the files, each
+as precise as in the comment, or of given ones. `<!-- given -->` stands before what holds no
+measurement at all.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks import record
+
+ROOT = Path(__file__).parent.parent
+NUMBER = r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e-?\d+)?"
+# What asks for a comment: decimals, shares, and what has a unit of time, memory or speed.
+FIGURE = re.compile(rf"\b\d+\.\d+\b|\b(?:{NUMBER}) ?(?:%|(?:ms|s|µs|[kMG]B|times|seconds|BLEU)\b)")
+CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}")  # code, the aims of links, arXiv's numbers
+MARK = re.compile(r"<!--\s*(from|given)\b(.*?)-->\n?", re.DOTALL)
+UNITS = (1, 100, 1e3, 1e-3, 1e-6, 1e-9, 1 / 60)  # what a value may be shown in
+
+
+class Block(NamedTuple):
+    """A paragraph or a table.
+
+    Attributes:
+        place: Its file and line.
+        text: It, without its comment.
+        mark: The comment, None if there is none.
+    """
+
+    place: str
+    text: str
+    mark: str | None
+
+
+def main() -> None:
+    found = [fault for page in pages() for fault in faults(page)]
+    print("\n".join(found) or "every figure comes from a measurement")
+    raise SystemExit(bool(found))
+
+
+def pages() -> list[Path]:
+    """Return the pages whose figures are checked."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def faults(page: Path) -> list[str]:
+    """Return a line for each figure of a page without an origin, or unlike it."""
+    return [f"{block.place}: {x}" for block in blocks(page) for x in faults_of(block)]
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """Yield the paragraphs and tables of a page, but for indented and fenced code."""
+    lines = re.sub(r"```.*?```", _blank, page.read_text(), flags=re.DOTALL).split("\n")
+    start = 0
+    for end, line in enumerate([*lines, ""]):
+        if line.strip() and end < len(lines):
+            continue
+        text = "\n".join(x for x in lines[start:end] if not x.startswith("    ")) + "\n"
+        if text.strip():
+            mark = MARK.search(text)
+            body = MARK.sub("", text)
+            yield Block(f"{page.name}:{start + 1}", body, mark and "".join(mark.groups()))
+        start = end + 1
+
+
+def faults_of(block: Block) -> list[str]:
+    """Return what is wrong with the figures of a block."""
+    text = CODE.sub(_blank, block.text)
+    if block.mark is None:
+        unmarked = list(dict.fromkeys(match[0] for match in FIGURE.finditer(text)))
+        return [f"{', '.join(unmarked)}: of which measurement?"] if unmarked else []
+    try:
+        known, computed = read(block.mark)
+    except ValueError as error:
+        return [str(error)]
+    if known is None:
+        return []
+    numbers = dict.fromkeys(re.findall(rf"(?<![\w.])(?:{NUMBER})(?![\w]*\w)", text))
+    return [
+        f"{number} is in none of the files"
+        for number in numbers
+        if number not in computed and not known.has(number)
+    ]
+
+
+class Known:
+    """The numbers that may stand in a block."""
+
+    def __init__(self, files: list[str], given: list[str]):
+        self.given = {number.replace(",", "") for number in given}
+        self.values = sorted({x for name in files for x in _values(_content(name))})
+
+    def has(self, number: str) -> bool:
+        """Return whether a number is given, or a value as it would be rounded."""
+        plain = number.replace(",", "")
+        if plain in self.given:
+            return True
+        return any(_shown(value * unit, plain) for unit in UNITS for value in self.values)
+
+
+def read(mark: str) -> tuple[Known | None, set[str]]:
+    """Return what a comment allows, and the figures that it computes.
+
+    Raises:
+        ValueError: A file is missing, or a figure is not what its formula gives.
+    """
+    kind, *parts = [part.strip() for part in mark.split(";")]
+    word, *names = kind.split()
+    if word == "given":
+        return None, set()
+    given = [x for part in parts if part.startswith("given ") for x in part.split()[1:]]
+    known = Known(names, given)
+    computed = set()
+    for part in parts:
+        if part.startswith("given "):
+            continue
+        shown, _, formula = (x.strip() for x in part.partition("="))
+        if not re.fullmatch(rf"(?:{NUMBER}|[-+*/() ])+", formula):
+            raise ValueError(f"{part!r} is no figure and its formula")
+        for number in re.findall(NUMBER, formula):
+            if not known.has(number):
+                raise ValueError(f"{number}, of {part!r}, is in none of the files")
+        value = eval(formula, {"__builtins__": {}})
+        if not _shown(value, shown.replace(",", "")):
+            raise ValueError(f"{shown} is {value:.5g} by its formula {formula}")
+        computed.add(shown)
+    return known, computed
+
+
+def _shown(value: float, number: str) -> bool:
+    """Return whether a value, rounded, is this number: to its decimals, or its zeros at the end."""
+    decimals = len(number.partition(".")[2])
+    zeros = 0 if decimals else len(number) - len(number.rstrip("0"))
+    unit = 10.0 ** (zeros if zeros else -decimals)
+    # A unit in the last place of slack in binary: 0.125 may have been rounded either way.
+    return abs(abs(value) - float(number)) <= unit / 2 * (1 + 1e-9)
+
+
+def _content(name: str) -> Any:
+    path = record.RESULTS / f"{name}.json"
+    if not path.is_file():
+        raise ValueError(f"{path.name} is not in {record.RESULTS.name}/")
+    return json.loads(path.read_text())
+
+
+def _values(content: Any) -> Iterator[float]:
+    """Yield the numbers of a measurement, curves and parts of a test set aside."""
+    if isinstance(content, dict):
+        for name, value in content.items():
+            if name not in ("curves", "starts", "test_without", "versions", "machine"):
+                yield from _values(value)
+    elif isinstance(content, list):
+        for value in content:
+            yield from _values(value)
+    elif isinstance(content, str):
+        yield from (float(x.replace(",", "")) for x in re.findall(NUMBER, content))
+    elif isinstance(content, int | float) and not isinstance(content, bool):
+        yield float(content)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""The ablations: what each compares, and with what."""
+
+from typing import Any, NamedTuple
+
+LINEAR, SOFTMAX, BEST = ("model=linear",), ("model=softmax",), ("model=linear_conv",)
+CONVOLUTION = ("model.mixer.short_convolution=4",)
+GATE = ("model.mixer.output_norm=true", "model.mixer.output_gate=silu")
+BLOCK = ("model.norm_type=rms", "model.activation=swiglu")
+POSITIONS = ("model.positions=none",)
+MUON, RADAM = ("optimizer=muon",), ("optimizer=radam",)
+DROPOUT = ("model.dropout=0.2",)
+LOW = ("trainer.precision=bf16-mixed",)
+GIVEN = "softmax, given the same"
+MAPS = ("elu", "relu", "polynomial", "taylor", "favor", "fourier", "dpfp", "hedgehog")
+FIVE = (0, 1, 2, 3, 4)
+
+
+class Plan(NamedTuple):
+    """An ablation.
+
+    Attributes:
+        arguments: What all variants have in common.
+        batch: The data's options that make test batches small: the jackknife's parts.
+        references: The variants that all others are compared with.
+        variants: The arguments of each.
+        seeds: The seeds of each.
+    """
+
+    arguments: tuple[str, ...]
+    batch: dict[str, Any]
+    references: tuple[str, ...]
+    variants: dict[str, tuple[str, ...]]
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+
+def maps(arguments: tuple[str, ...], batch: dict[str, Any]) -> Plan:
+    """Return the plan of linear attention with each feature map, all else the same."""
+    variants = {name: (f"model/feature_map={name}",) for name in MAPS}
+    return Plan(("model=linear", *arguments), batch, ("elu",), variants)
+
+
+def models(*names: str) -> dict[str, tuple[str, ...]]:
+    return {name: (f"model={name}",) for name in names}
+
+
+# The paper's tables 1 and 2, and what was found on the digits, at the size of larger images.
+IMAGES = (
+    ("softmax", GIVEN, "linear_conv, Muon"),
+    {
+        "linear": (*LINEAR, *RADAM),
+        "softmax": (*SOFTMAX, *RADAM),
+        "linear_conv, Muon": (*BEST, *MUON),
+        "linear_conv, Muon, bfloat16": (*BEST, *MUON, *LOW),
+        GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON),
+        "linear, convolution": (*LINEAR, *RADAM, *CONVOLUTION),
+        "linear, norm and gate": (*LINEAR, *RADAM, *GATE),
+        "linear, Muon": (*LINEAR, *MUON),
+        "softmax, convolution": (*SOFTMAX, *RADAM, *CONVOLUTION),
+        "softmax, Muon": (*SOFTMAX, *MUON),
+        "gated_delta, Muon": ("model=gated_delta", *MUON),
+        "kimi_delta, Muon": ("model=kimi_delta", *MUON),
+        "lsh1": ("model=lsh1", *RADAM),
+        "lsh4": ("model=lsh4", *RADAM),
+        "reformer1, no likelihood": ("model=reformer1", *RADAM),
+        "reformer4, no likelihood": ("model=reformer4", *RADAM),
+        "sparse": ("model=sparse", *RADAM),
+    },
+)
+PLANS = {
+    "digits": Plan(
+        ("data=digits", "model.dropout=0.1"),
+        {"batch_size": 4},
+        ("softmax", GIVEN, "linear_conv, Muon, dropout 0.2"),
+        {
+            "linear": (*LINEAR, *RADAM),
+            "softmax": (*SOFTMAX, *RADAM),
+            "linear_conv, Muon, dropout 0.2": (*BEST, *MUON, *DROPOUT),
+            "linear_conv, Muon, dropout 0.2, bfloat16": (*BEST, *MUON, *DROPOUT, *LOW),
+            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON, *DROPOUT),
+            "linear_conv": (*BEST, *RADAM),
+            "linear_conv, Muon": (*BEST, *MUON),
+            "linear_conv, Muon, dropout 0.2, twice the rate": (
+                *(*BEST, *MUON, *DROPOUT, "optimizer.lr=4e-2"),
+            ),
+            "linear, convolution": (*LINEAR, *RADAM, *CONVOLUTION),
+            "linear, norm and gate": (*LINEAR, *RADAM, *GATE),
+            "linear, RMS norm and SwiGLU": (*LINEAR, *RADAM, *BLOCK),
+            "linear, query-key norm": (*LINEAR, *RADAM, "model.mixer.qk_norm=rms"),
+            "linear, rotary": (*LINEAR, *RADAM, "model.mixer.rotary=true"),
+            "linear, axial positions": (*LINEAR, *RADAM, "model.positions=axial"),
+            "linear, Muon": (*LINEAR, *MUON),
+            "linear, dropout 0.2": (*LINEAR, *RADAM, *DROPOUT),
+            "softmax, convolution": (*SOFTMAX, *RADAM, *CONVOLUTION),
+            "softmax, Muon, dropout 0.2": (*SOFTMAX, *MUON, *DROPOUT),
+            "gated_delta, Muon, dropout 0.2": ("model=gated_delta", *MUON, *DROPOUT),
+            "kimi_delta, Muon, dropout 0.2": ("model=kimi_delta", *MUON, *DROPOUT),
+            "retention, Muon, dropout 0.2": ("model=retention", *MUON, *DROPOUT),
+        },
+        FIVE,
+    ),
+    "espeak": Plan(
+        ("data=espeak", "model.positions=added", *RADAM),
+        {"batch_frames": 1000},
+        ("softmax", GIVEN),
+        {
+            "linear": LINEAR,
+            "softmax": SOFTMAX,
+            "linear_conv, no positions": (*BEST, *POSITIONS),
+            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS),
+            "linear, no positions": (*LINEAR, *POSITIONS),
+            "softmax, no positions": (*SOFTMAX, *POSITIONS),
+            "linear, convolution": (*LINEAR, *CONVOLUTION),
+            "linear, norm and gate": (*LINEAR, *GATE),
+            "softmax, convolution": (*SOFTMAX, *CONVOLUTION),
+        },
+        FIVE,
+    ),
+    # Models of texts have as many parameters as softmax within 2 %, by the width of their blocks.
+    "python": Plan(
+        ("data=python", "trainer.max_steps=500", *LOW),
+        {"batch_size": 64},
+        ("softmax, rotary",),
+        {
+            "softmax, rotary": (*SOFTMAX, "model.mixer.rotary=true"),
+            "linear": LINEAR,
+            "linear_conv": (*BEST, "model.feedforward_dim=448"),
+            "gated": ("model=gated",),
+            "hybrid": ("model=hybrid", "model.feedforward_dim=480"),
+            "lstm": ("model=lstm", "model.feedforward_dim=256"),
+        },
+        (0, 1),
+    ),
+    "mnist-small": Plan(("experiment=beyond/mnist-small",), {"batch_size": 50}, *IMAGES),
+    "cifar-small": Plan(("experiment=beyond/cifar-small",), {"batch_size": 50}, *IMAGES),
+    # Every model as the command line has it.
+    "digits-models": Plan(
+        ("data=digits",),
+        {"batch_size": 4},
+        ("linear_conv",),
+        models(
+            *("linear_conv", "linear", "softmax", "window", "hybrid", "additive", "sparse"),
+            *("lsh1", "lsh4", "reformer1", "reformer4"),
+            *("retention", "gated", "delta", "gated_delta", "kimi_delta", "lstm"),
+        ),
+    ),
+    # The paper's figure 2, and its table 3 in small.
+    "copying": Plan(
+        ("experiment=copy/small",), {}, ("softmax",), models("softmax", "linear", "lsh4")
+    ),
+    "espeak-models": Plan(
+        ("data=espeak",),
+        {"batch_frames": 1000},
+        ("softmax",),
+        models("softmax", "linear", "lsh4", "bilstm"),
+    ),
+    "speechocean": Plan(
+        ("experiment=speechocean",),
+        {"batch_frames": 1000},
+        ("softmax",),
+        {
+            **models("softmax", "linear", "lsh4"),
+            "bilstm": ("experiment=speechocean_bilstm",),
+        },
+        (0,),
+    ),
+    "maps-digits": maps(("data=digits",), {"batch_size": 4}),
+    "maps-mnist-small": maps(
+        ("experiment=mnist/small", "trainer.max_steps=1240", "trainer.val_check_interval=248"),
+        {"batch_size": 50},
+    ),
+    "maps-espeak": maps(("data=espeak",), {"batch_frames": 1000}),
+    "maps-copying": maps(("experiment=copy/small",), {}),
+}
