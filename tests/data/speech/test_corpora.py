@@ -12,6 +12,7 @@ from linear_transformers.data import (
     EspeakSpeech,
     LibriSpeech,
     ManifestSpeech,
+    SpeechOcean,
     SpeechShape,
     WallStreetJournal,
 )
@@ -398,6 +399,91 @@ def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
         LibriSpeech(str(tmp_path))
     with raises_one_line("train-other-500", "data.download=true"):
         LibriSpeech(str(tmp_path), train="train-other-500", labels="characters").utterances("train")
+
+
+def write_speechocean(root, speakers=("0001", "0002", "0003")) -> None:
+    """Two utterances a speaker, whose recordings and tables lie as OpenSLR 101 has them."""
+    said = {"": ("HELLO DOG", ("HH_B AH0_I L_I OW1_E", "D_B AO0_I G_E")), "1": ("A", ("AH0_S",))}
+    phones = []
+    for part, names in (("train", speakers), ("test", ("0009",))):
+        tables: dict[str, list[str]] = {"wav.scp": [], "utt2spk": [], "text": []}
+        for speaker in names:
+            for i, (text, words) in enumerate(said.values()):
+                name, audio = f"{speaker}0001{i}", f"WAVE/SPEAKER{speaker}/{speaker}0001{i}.WAV"
+                (root / audio).parent.mkdir(parents=True, exist_ok=True)
+                soundfile.write(root / audio, noise(0.5, i), RATE)
+                tables["wav.scp"].append(f"{name}\t{audio}")
+                tables["utt2spk"].append(f"{name} {speaker}")
+                tables["text"].append(f"{name}\t{text}")
+                phones += [f"{name}.{place}\t{word}" for place, word in enumerate(words)]
+        (root / part).mkdir()
+        for table, lines in tables.items():
+            (root / part / table).write_text("\n".join(lines) + "\n")
+    (root / "resource").mkdir()
+    (root / "resource/text-phone").write_text("\n".join(phones[::-1]) + "\n")  # in any order
+
+
+def test_speechocean_is_read_as_it_is_published(tmp_path):
+    write_speechocean(tmp_path)
+    data = SpeechOcean(str(tmp_path), path=str(tmp_path), val_share=0.4, batch_frames=200)
+    spoken = {split: data.utterances(split) for split in ("train", "val", "test")}
+    assert {split: {u.speaker for u in found} for split, found in spoken.items()} == {
+        "train": {"0001", "0003"}, "val": {"0002"}, "test": {"0009"},
+    }  # fmt: skip
+    first, second = spoken["test"]
+    assert (first.units, first.text) == (("HH", "AH", "L", "OW", "D", "AO", "G"), "HELLO DOG")
+    assert second.units == ("AH",)
+    assert data.shape.labels == PHONES
+    (batch,) = data.loader("test")
+    assert batch.features.shape[0] == 2
+    assert batch.label_lengths.tolist() == [7, 1]
+    letters = SpeechOcean(str(tmp_path), path=str(tmp_path), labels="characters")
+    assert "".join(letters.utterances("test")[0].units) == "HELLO DOG"
+
+
+def test_speechocean_is_the_manifest_of_the_same_recordings(tmp_path):
+    """Speakers are held out alike, so that figures can be compared."""
+    speakers = [f"{i:04}" for i in range(20, 41)]
+    write_speechocean(tmp_path, speakers)
+    published = SpeechOcean(str(tmp_path), path=str(tmp_path))
+    for part in ("train", "test"):
+        found = published._listed(part)
+        rows = [
+            {"audio": str(u.audio), "phones": list(u.units), "speaker": u.speaker, "text": u.text}
+            for u in found
+        ]
+        (tmp_path / f"{part}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    written = ManifestSpeech(
+        str(tmp_path), train=f"{tmp_path}/train.jsonl", val=None, test=f"{tmp_path}/test.jsonl"
+    )
+    for split in ("train", "val", "test"):
+        for mine, its in zip(published.utterances(split), written.utterances(split), strict=True):
+            assert mine._replace(place="") == its._replace(place="")
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "words"),
+    [
+        ("train/wav.scp", "000100010 sox a.wav - |", ("wav.scp:1", "command to run")),
+        ("train/wav.scp", "000100010", ("wav.scp:1", "has no value")),
+        ("train/wav.scp", "7 WAVE/7.WAV", ("wav.scp:1", "utt2spk has nothing on 7")),
+        ("train/text", "000100011\tTWICE", ("text:2", "is in", "text:1, too")),
+        ("resource/text-phone", "0009 AH0_S", ("text-phone:1", "is not UTTERANCE.WORD")),
+        ("resource/text-phone", "x.0 AH0_S", ("resource/text-phone has nothing on 000900011",)),
+    ],
+)
+def test_a_faulty_speechocean_is_named(tmp_path, raises_one_line, file, line, words):
+    write_speechocean(tmp_path)
+    lines = (tmp_path / file).read_text().splitlines()
+    (tmp_path / file).write_text("\n".join([line, *lines[1:]]))
+    data = SpeechOcean(str(tmp_path), path=str(tmp_path))
+    with raises_one_line(*words):
+        data.utterances("test" if "000900011" in words[0] else "train")
+
+
+def test_a_folder_that_is_no_speechocean_is_refused(tmp_path, raises_one_line):
+    with raises_one_line("train/wav.scp does not exist", "data.path=FOLDER"):
+        SpeechOcean(str(tmp_path), path=str(tmp_path)).utterances("train")
 
 
 def write_wsj(root, discs: bool) -> None:

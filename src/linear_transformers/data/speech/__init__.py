@@ -7,12 +7,14 @@ from linear_transformers.data.speech.features import log_mel
 from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.librispeech import LibriSpeech
 from linear_transformers.data.speech.manifests import ManifestSpeech
+from linear_transformers.data.speech.speechocean import SpeechOcean
 from linear_transformers.data.speech.wsj import WallStreetJournal
 
 __all__ = [
     "EspeakSpeech",
     "LibriSpeech",
     "ManifestSpeech",
+    "SpeechOcean",
     "SpeechShape",
     "SpeechSource",
     "WallStreetJournal",

@@ -65,7 +65,7 @@ class ManifestSpeech(SpeechSource):
             return utterances_of(path, self.kind, self.lexicon)
         assert self.paths["train"] is not None
         chosen = utterances_of(self.paths["train"], self.kind, self.lexicon)
-        held = _held_out(chosen, self.val_share)
+        held = held_out(chosen, self.val_share)
         return [u for u in chosen if ((u.speaker or u.audio.name) in held) == (split == "val")]
 
     def _check_everything(self) -> None:
@@ -127,7 +127,7 @@ def utterances_of(path: Path, kind: str, lexicon: Lexicon | None = None) -> list
     return [line for line in lines if isinstance(line, Utterance)]
 
 
-def _held_out(utterances: list[Utterance], share: float) -> set[str]:
+def held_out(utterances: list[Utterance], share: float) -> set[str]:
     """Return a share of the speakers, evenly spaced in sorted order: at least one, and never all.
 
     A recording stands for an unknown speaker.

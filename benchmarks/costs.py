@@ -1,0 +1,121 @@
+"""What the variants of an ablation cost: a training step, a step of sampling, the state.
+
+    uv run python -m benchmarks.costs digits-models
+    uv run python -m benchmarks.costs mnist-small --variants linear softmax --batch 64
+
+Variants are those of benchmarks/plans.py, with weights at random, which cost the same. They take
+turns, in float32; medians count. A training step is the loss and its gradients on one batch of the
+data, without an optimizer. Of sequences, a step of sampling is measured by the stepper that
+sample.py would choose, by the model's own step in PyTorch, and by running `forward` again, without
+a cache: like with like, at a quarter, a half and three quarters of a sequence's length or nearby.
+"""
+
+import argparse
+import time
+from statistics import fmean, median
+from typing import Any
+
+import torch
+
+from benchmarks.operators import thread_count
+from benchmarks.plans import PLANS
+from benchmarks.record import Measurement
+from linear_transformers.config.choices import checked
+from linear_transformers.config.composition import composed
+from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.options import TrainJob
+from linear_transformers.pictures.tables import markdown
+from linear_transformers.sampling import (
+    RecomputedStepper,
+    RecurrentStepper,
+    step_milliseconds,
+    stepper_of,
+)
+from linear_transformers.tasks.base import Task
+from linear_transformers.tasks.loading import build_task
+from linear_transformers.tasks.sequences import SequenceTask
+from linear_transformers.training.memory import keep_freed_memory
+
+POSITIONS = 3  # of a sequence, at which steps are measured
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=PLANS)
+    parser.add_argument("--variants", nargs="+", help="unset, all")
+    parser.add_argument("--batch", type=int, default=16, help="sequences sampled side by side")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--overrides", nargs="+", default=[], help="arguments of train.py, last")
+    options = parser.parse_args()
+    keep_freed_memory()
+    plan = PLANS[options.name]
+    title = f"What models cost on {options.name}"
+    measurement = Measurement(f"costs-{options.name}", title, device="cpu", seeds=[0])
+    conf, batch = Configurations.of("train"), None
+    tasks: dict[str, Task] = {}
+    for variant in options.variants or plan.variants:
+        words = (*plan.arguments, *plan.variants[variant], *options.overrides)
+        config = composed(conf, *words)
+        job = TrainJob(**checked(TrainJob, config, ""))
+        torch.manual_seed(0)
+        data = job.data()
+        batch = next(iter(data.loader("train"))) if batch is None else batch
+        tasks[variant] = build_task(job.task, job.model, data.shape)
+    with thread_count(options.threads):
+        training = training_milliseconds(tasks, batch, options.rounds)
+        rows = [
+            {
+                "variant": variant,
+                "parameters": sum(each.numel() for each in task.model.parameters()),
+                "ms_per_training_step": round(training[variant], 1),
+                **(sampling_costs(task, options) if isinstance(task, SequenceTask) else {}),
+            }
+            for variant, task in tasks.items()
+        ]
+    path = measurement.save(rows)
+    print(f"{markdown(rows)}\nwritten to {path}")
+
+
+def training_milliseconds(tasks: dict[str, Task], batch: Any, rounds: int) -> dict[str, float]:
+    """Return the median milliseconds of the loss and its gradients, of each task in turns."""
+    times: dict[str, list[float]] = {name: [] for name in tasks}
+    for turn in range(rounds + 1):
+        for name, task in tasks.items():
+            task.model.train().zero_grad()
+            begin = time.perf_counter()
+            task.loss(batch).mean.backward()
+            if turn:  # the first compiles, and allocates
+                times[name].append(1000 * (time.perf_counter() - begin))
+    return {name: median(found) for name, found in times.items()}
+
+
+def sampling_costs(task: SequenceTask, options: argparse.Namespace) -> dict[str, Any]:
+    """Return the rates at which sequences are drawn, and the bytes of a sequence's state."""
+    model, length = task.model.eval().requires_grad_(False), task.shape.length
+    chosen = stepper_of(model)
+    steppers = {
+        chosen.name: chosen,
+        RecurrentStepper.name: RecurrentStepper(model),
+        RecomputedStepper.name: RecomputedStepper(model),
+    }
+    found = step_milliseconds(
+        steppers, task.distribution, length=length, batch=options.batch, positions=POSITIONS,
+        rounds=options.rounds, once=frozenset({RecomputedStepper.name}),
+    )  # fmt: skip
+    rates = {
+        name: round(1000 * options.batch / (fmean(times.values()) * length), 3)
+        for name, times in found.items()
+    }
+    return {
+        "stepper": chosen.name,
+        "batch": options.batch,
+        "sequences_per_second": rates[chosen.name],
+        "in_pytorch": rates[RecurrentStepper.name],
+        "without_a_cache": rates[RecomputedStepper.name],
+        "state_bytes": task.model.stack.state_bytes(length),
+    }
+
+
+if __name__ == "__main__":
+    main()
