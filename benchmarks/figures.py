@@ -4,13 +4,12 @@
 
 A paragraph or table with figures has a comment in the line before it, which no reader sees:
 
-    <!-- from ablation-digits positions-cpu; given 64 0.9; 13 = 41.2 / 3.17 -->
+    <!-- from ablation-digits positions-cpu; in 1e-6; given 64 0.9; 13 = 41.2 / 3.17 -->
 
-Its numbers, those in code aside, are values in these files of results/, rounded as they stand; in
-other units, too: seconds for milliseconds, a share in percent. Settings and what others measured
-are *given*. A figure that is computed is followed by how: of numbers that are in the files, each
-as precise as in the comment, or of given ones. `<!-- given -->` stands before what holds no
-measurement at all.
+Its numbers, those in code aside, are values in these files of results/, rounded as they stand; also
+*in* other units, such as bytes in megabytes. Settings, and what others measured, are *given*. A
+figure that is computed has its formula, of numbers that are in the files or given.
+`<!-- given -->` stands before what holds no measurement at all.
 """
 
 import json
@@ -27,7 +26,6 @@ NUMBER = r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e-?\d+)?"
 FIGURE = re.compile(rf"\b\d+\.\d+\b|\b(?:{NUMBER}) ?(?:%|(?:ms|s|µs|[kMG]B|times|seconds|BLEU)\b)")
 CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}")  # code, the aims of links, arXiv's numbers
 MARK = re.compile(r"<!--\s*(from|given)\b(.*?)-->\n?", re.DOTALL)
-UNITS = (1, 100, 1e3, 1e-3, 1e-6, 1e-9, 1 / 60)  # what a value may be shown in
 
 
 class Block(NamedTuple):
@@ -96,18 +94,25 @@ def faults_of(block: Block) -> list[str]:
 
 
 class Known:
-    """The numbers that may stand in a block."""
+    """The numbers that may stand in a block.
 
-    def __init__(self, files: list[str], given: list[str]):
+    Args:
+        files: The measurements.
+        given: The numbers that were not measured.
+        units: What the values of the measurements are multiplied with, each in turn.
+    """
+
+    def __init__(self, files: list[str], given: list[str], units: list[str]):
         self.given = {number.replace(",", "") for number in given}
-        self.values = sorted({x for name in files for x in _values(_content(name))})
+        values = {x for name in files for x in _values(_content(name))}
+        self.values = sorted({x * unit for unit in (1.0, *map(float, units)) for x in values})
 
     def has(self, number: str) -> bool:
         """Return whether a number is given, or a value as it would be rounded."""
         plain = number.replace(",", "")
         if plain in self.given:
             return True
-        return any(_shown(value * unit, plain) for unit in UNITS for value in self.values)
+        return any(_shown(value, plain) for value in self.values)
 
 
 def read(mark: str) -> tuple[Known | None, set[str]]:
@@ -116,27 +121,40 @@ def read(mark: str) -> tuple[Known | None, set[str]]:
     Raises:
         ValueError: A file is missing, or a figure is not what its formula gives.
     """
-    kind, *parts = [part.strip() for part in mark.split(";")]
-    word, *names = kind.split()
-    if word == "given":
+    source, *clauses = [clause.strip() for clause in mark.split(";")]
+    kind, *files = source.split()
+    if kind == "given":
         return None, set()
-    given = [x for part in parts if part.startswith("given ") for x in part.split()[1:]]
-    known = Known(names, given)
-    computed = set()
-    for part in parts:
-        if part.startswith("given "):
-            continue
-        shown, _, formula = (x.strip() for x in part.partition("="))
-        if not re.fullmatch(rf"(?:{NUMBER}|[-+*/() ])+", formula):
-            raise ValueError(f"{part!r} is no figure and its formula")
-        for number in re.findall(NUMBER, formula):
-            if not known.has(number):
-                raise ValueError(f"{number}, of {part!r}, is in none of the files")
-        value = eval(formula, {"__builtins__": {}})
-        if not _shown(value, shown.replace(",", "")):
-            raise ValueError(f"{shown} is {value:.5g} by its formula {formula}")
-        computed.add(shown)
-    return known, computed
+    lists = {"given": [], "in": []}
+    formulas = []
+    for clause in clauses:
+        first, *words = clause.split()
+        if first in lists:
+            lists[first] += words
+        else:
+            formulas.append(clause)
+    known = Known(files, lists["given"], lists["in"])
+    return known, {computed(known, clause) for clause in formulas}
+
+
+def computed(known: Known, clause: str) -> str:
+    """Return the figure of a clause `figure = formula`.
+
+    Raises:
+        ValueError: It is no such clause, a number of the formula is unknown, or it gives another
+            figure.
+    """
+    figure, _, formula = (part.strip() for part in clause.partition("="))
+    if not re.fullmatch(rf"(?:{NUMBER}|[-+*/() ])+", formula):
+        raise ValueError(f"{clause!r} is no figure and its formula")
+    formula = formula.replace(",", "")
+    for number in re.findall(NUMBER, formula):
+        if not known.has(number):
+            raise ValueError(f"{number} of {clause!r} is in none of the files")
+    value = eval(formula, {"__builtins__": {}})
+    if not _shown(value, figure.replace(",", "")):
+        raise ValueError(f"{figure} is {value:.5g} by {formula}")
+    return figure
 
 
 def _shown(value: float, number: str) -> bool:

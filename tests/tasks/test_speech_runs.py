@@ -13,6 +13,7 @@ import soundfile
 import torch
 from PIL import Image
 
+from benchmarks import hearing, record
 from linear_transformers.ctc import Span
 from linear_transformers.data import SpeechShape
 from linear_transformers.data.speech import log_mel, read_audio
@@ -413,3 +414,21 @@ def test_what_cannot_be_spelt_has_errors_but_no_loss():
     assert task.judge(statistics)["loss"].item() == pytest.approx(nats[0].item() / 2)
     infinite = task.loss(batch).mean
     assert infinite.isposinf()
+
+
+def test_what_is_measured_of_hearing_is_what_the_run_was_tested_with(root, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", root / "results")
+    monkeypatch.setattr(sys, "argv", ["hearing", "linear", "causal", f"--runs={root}/runs"])
+    hearing.main()
+    measured = json.loads((root / "results/hearing.json").read_text())
+    found = {(row["run"], row["decoding"]): row for row in measured["rows"]}
+    ways = ["greedy", "beam of 16", "beam of 16, trigrams"]
+    assert [*found] == [
+        *(("linear", way) for way in ways),
+        *(("causal", way) for way in (*ways, "streaming")),
+    ]
+    for name in ("linear", "causal"):
+        tested = figures(root / "runs" / name, "test/phone_error_rate")[-1]
+        assert found[name, "greedy"]["errors"] == pytest.approx(tested, abs=0.01)
+    assert found["causal", "streaming"]["errors"] == found["causal", "greedy"]["errors"]
+    assert all(row["real_time_factor"] > 0 for row in found.values())
