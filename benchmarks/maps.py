@@ -13,8 +13,8 @@ import matplotlib.pyplot as plt
 
 from benchmarks import record
 from benchmarks.plans import MAPS, PLANS
+from benchmarks.plots import saved
 from benchmarks.record import Measurement, as_sources
-from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown
 
 PLACES = [name for name in PLANS if name.startswith("maps-")]
@@ -104,10 +104,7 @@ def picture(found: dict[str, Row], path: Path) -> Path:
         axes.margins(x=0.25)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
-    with replacing(path) as partial:
-        figure.savefig(partial, dpi=120, format="png", bbox_inches="tight")
-    plt.close(figure)
-    return path
+    return saved(figure, path)
 
 
 if __name__ == "__main__":

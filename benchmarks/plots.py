@@ -2,36 +2,52 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from linear_transformers.files import replacing
 
 APART = 0.045  # the least distance of two names, in heights of the axes
-Curves = Mapping[str, Mapping[int, float]]
+Curves = Mapping[str, Mapping[float, float]]
 
 
-def plot(
+def plot(curves: Curves, path: Path, **options: Any) -> Path:
+    """Plot curves, and return the path of the PNG file. For the options see `draw`."""
+    figure, axes = plt.subplots(figsize=(8, 5))
+    draw(axes, curves, **options)
+    return saved(figure, path)
+
+
+def saved(figure: Figure, path: Path) -> Path:
+    """Write a figure to a PNG file, close it, and return the path."""
+    with replacing(path) as partial:
+        figure.savefig(partial, dpi=120, format="png", bbox_inches="tight")
+    plt.close(figure)
+    return path
+
+
+def draw(
+    axes: Axes,
     curves: Curves,
-    path: Path,
     *,
     x_label: str,
     y_label: str,
     log_x: bool = False,
     log_y: bool = True,
-) -> Path:
-    """Plot curves, and return the path.
+) -> None:
+    """Draw curves.
 
     Args:
+        axes: Where to draw them.
         curves: The values of each curve at its places, by its name.
-        path: The PNG file.
         x_label: The label of the horizontal axis.
         y_label: The label of the vertical axis.
         log_x: Whether the horizontal axis is logarithmic.
         log_y: Whether the vertical axis is.
     """
-    figure, axes = plt.subplots(figsize=(8, 5))
     if log_y:
         axes.set_yscale("log")
     if log_x:
@@ -45,10 +61,6 @@ def plot(
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     _name_ends(axes, curves)
-    with replacing(path) as partial:
-        figure.savefig(partial, dpi=120, format="png", bbox_inches="tight")
-    plt.close(figure)
-    return path
 
 
 def _name_ends(axes: Axes, curves: Curves) -> None:

@@ -49,5 +49,5 @@ def test_maps_are_compared_with_elu(write, tmp_path):
 
 
 def test_nothing_measured_says_what_to_call(write):
-    with pytest.raises(SystemExit, match="benchmarks.ablation maps-digits"):
+    with pytest.raises(SystemExit, match=r"benchmarks\.ablation maps-digits"):
         maps.main()

@@ -1,0 +1,77 @@
+"""Learning curves of an ablation, by step and by minute.
+
+    uv run --group dev python -m benchmarks.curves digits-models
+    uv run --group dev python -m benchmarks.curves mnist-small --variants linear softmax
+
+The figure on the validation set, as a mean over seeds, of the runs in results/ablation-NAME.json
+that have one. Minutes are those that a run took on its one core, in proportion to its steps.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from statistics import fmean
+from typing import Any
+
+import matplotlib.pyplot as plt
+
+from benchmarks import record
+from benchmarks.plans import PLANS
+from benchmarks.plots import draw, saved
+
+Points = dict[float, float]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=PLANS)
+    parser.add_argument("--variants", nargs="+", help="unset, all")
+    options = parser.parse_args()
+    path = record.RESULTS / f"ablation-{options.name}.json"
+    if not path.is_file():
+        raise SystemExit(
+            f"error: {path} is not there: python -m benchmarks.ablation {options.name}"
+        )
+    measurement = json.loads(path.read_text())
+    arguments = {row["variant"]: row["arguments"] for row in measurement["rows"]}
+    wanted = [
+        name for name in options.variants or PLANS[options.name].variants if name in arguments
+    ]
+    runs = [  # of the table, without those that were called otherwise
+        run
+        for run in measurement["sources"]
+        if run["variant"] in wanted and run["arguments"] == arguments[run["variant"]]
+    ]
+    runs = [run for run in runs if run.get("curves")]
+    if not runs:
+        raise SystemExit(f"error: {path} has no learning curves of {', '.join(wanted)}.")
+    figure, panels = plt.subplots(1, 2, figsize=(15, 5), width_ratios=(1, 1))
+    (metric,) = runs[0]["curves"]
+    for axes, unit in zip(panels, ("steps", "minutes on one core"), strict=True):
+        curves = {
+            name: mean([run for run in runs if run["variant"] == name], unit) for name in wanted
+        }
+        draw(
+            axes, {name: curve for name, curve in curves.items() if curve},
+            x_label=unit, y_label=metric.replace("/", " ").replace("_", " "), log_y=False,
+        )  # fmt: skip
+    figure.subplots_adjust(wspace=0.5)  # the names of the curves stand there
+    print(saved(figure, path.with_name(f"{path.stem}-curves.png")))
+
+
+def mean(runs: list[dict[str, Any]], unit: str) -> Points:
+    """Return the mean of the runs' curves, at the places that all have."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for run in runs:
+        (curve,) = run["curves"].values()
+        for step, value in zip(curve["step"], curve["value"], strict=True):
+            values[step].append(value)
+    if not values:
+        return {}
+    minutes = fmean(run["seconds"] for run in runs) / 60
+    scale = 1 if unit == "steps" else minutes / max(values)
+    return {step * scale: fmean(x) for step, x in values.items() if len(x) == len(runs)}
+
+
+if __name__ == "__main__":
+    main()
