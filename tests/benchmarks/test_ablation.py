@@ -11,8 +11,9 @@ from statistics import fmean, stdev
 
 import pytest
 import torch
+from PIL import Image
 
-from benchmarks import ablation, record
+from benchmarks import ablation, gallery, record
 from linear_transformers.tasks.loading import load
 from tests.conftest import composed
 
@@ -180,6 +181,22 @@ def test_runs_keep_their_learning_curves(first):
     for run in first["sources"]:
         (curve,) = run["curves"].values()
         assert curve["value"][-1] == pytest.approx(run["figures"]["val_bits_per_dim"], abs=1e-4)
+
+
+def test_what_models_draw_is_one_picture(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    words = ["digits", "--variants", "linear", "softmax", "--overrides", *SMALL]
+    monkeypatch.setattr(sys, "argv", ["gallery", *words, "--runs", f"{made}/runs"])
+    gallery.main()
+    with Image.open(tmp_path / "ablation-digits-images.png") as picture:
+        columns, rows = 2 * gallery.COLUMNS, 4  # given, original, and a row a variant
+        tile = 80 + 6  # 8 pixels enlarged, and a gap
+        assert picture.size[0] >= columns * tile
+        assert picture.size[1] == rows * tile + 6
+    assert "bits/dim" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", ["gallery", *words, "--runs", f"{tmp_path}/none"])
+    with pytest.raises(SystemExit, match=r"benchmarks\.ablation digits"):
+        gallery.main()
 
 
 def test_a_variant_that_is_not_there_is_refused(monkeypatch):

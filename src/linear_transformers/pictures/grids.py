@@ -13,7 +13,7 @@ from linear_transformers.pictures.fonts import font_of
 
 TILE = 84  # the side of a grid's tiles, in pixels, about
 GAP = 6
-LABEL_WIDTH = 104
+LABEL_WIDTH = 104  # at least
 PAPER, INK, HIDDEN = (255, 255, 255), (60, 60, 60), (205, 214, 224)
 COLUMNS, ROWS = 16, 16  # of a grid; further images are in their own files only
 FRAMES, MILLISECONDS_A_FRAME, MILLISECONDS_AT_END = 48, 70, 2500
@@ -101,17 +101,15 @@ def _grid(
     columns = max(len(row) for _, row in tiles)
     zoom = max(1, round(TILE / max(height, width)))
     tile = (width * zoom, height * zoom)
-    grid = Image.new(
-        "RGB",
-        (LABEL_WIDTH + columns * (tile[0] + GAP) + GAP, len(tiles) * (tile[1] + GAP) + GAP),
-        PAPER,
-    )
-    draw = ImageDraw.Draw(grid)
     font = font_of(15)
+    left = max(LABEL_WIDTH, *(round(font.getlength(label)) + 2 * GAP for label, _ in tiles))
+    size = (left + columns * (tile[0] + GAP) + GAP, len(tiles) * (tile[1] + GAP) + GAP)
+    grid = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(grid)
     for r, (label, row) in enumerate(tiles):
         y = GAP + r * (tile[1] + GAP)
         draw.text((GAP, y + tile[1] // 2), label, fill=INK, anchor="lm", font=font)
         for i, image in enumerate(change(label, row)):
             enlarged = Image.fromarray(image).resize(tile, Image.Resampling.NEAREST)
-            grid.paste(enlarged, (LABEL_WIDTH + i * (tile[0] + GAP), y))
+            grid.paste(enlarged, (left + i * (tile[0] + GAP), y))
     return grid

@@ -1,0 +1,73 @@
+"""What the models of an ablation draw, in one picture: half images completed, and new ones.
+
+    uv run python -m benchmarks.gallery mnist-small
+    uv run python -m benchmarks.gallery digits-models --variants linear softmax --runs runs
+
+Of each variant the run with the smallest seed that is there; the same images, noise and seed for
+all. The picture is results/ablation-NAME-images.png.
+"""
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import record
+from benchmarks.ablation import Job
+from benchmarks.plans import PLANS
+from linear_transformers.data.masks import mask_of
+from linear_transformers.pictures.grids import save_grid, to_rgb, with_hidden
+from linear_transformers.tasks.image_generation.model import ImageModel
+from linear_transformers.tasks.loading import load
+
+COLUMNS, SEED = 8, 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name", choices=PLANS)
+    parser.add_argument("--variants", nargs="+", help="unset, all")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
+    parser.add_argument("--overrides", nargs="+", default=[], help="as the ablation was given them")
+    options = parser.parse_args()
+    plan = PLANS[options.name]
+    tiles = []
+    for variant in options.variants or plan.variants:
+        jobs = (
+            Job(options.name, variant, seed, options.runs, tuple(options.overrides))
+            for seed in plan.seeds
+        )
+        checkpoints = (job.folder / "checkpoints/best.ckpt" for job in jobs)
+        path = next((path for path in checkpoints if path.is_file()), None)
+        if path is None:
+            print(f"{variant} was not trained here", file=sys.stderr)
+            continue
+        model = load(path, device="cpu")
+        if not isinstance(model, ImageModel):
+            raise SystemExit(f"error: {options.name} has no images; give a plan that has.")
+        given = model.images("test")[:COLUMNS]
+        rgb = to_rgb(given, model.shape)
+        tiles = tiles or [
+            ("given", with_hidden(rgb, mask_of("bottom", model.shape))),
+            ("original", rgb),
+        ]
+        drawn = [model.complete(given, seed=SEED), model.generate(COLUMNS, seed=SEED)]
+        bits = -model.log_likelihood(given).mean().item() / math.log(2) / model.shape.length
+        print(
+            f"{variant}: {path.parent.parent.name}, {bits:.3f} bits/dim of these {COLUMNS} images"
+        )
+        tiles.append((variant, to_rgb(np.concatenate(drawn), model.shape)))
+    if not tiles:
+        raise SystemExit(
+            f"error: {options.runs} has no run: python -m benchmarks.ablation {options.name}"
+        )
+    path = record.RESULTS / f"ablation-{options.name}-images.png"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_grid(tiles, path)
+    print(path)
+
+
+if __name__ == "__main__":
+    main()
