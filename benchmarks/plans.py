@@ -169,5 +169,5 @@ PLANS = {
         {"batch_size": 50},
     ),
     "maps-espeak": maps(("data=espeak",), {"batch_frames": 1000}),
-    "maps-copying": maps(("experiment=copy/small",), {}),
+    "maps-copying": maps(("experiment=copy/small", "trainer.max_steps=2000"), {}),
 }

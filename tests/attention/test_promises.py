@@ -1,5 +1,6 @@
 """What single backends promise beyond the contract, or declare that they do not keep."""
 
+import pytest
 import torch
 
 from linear_transformers.attention import CausalAttention
@@ -46,6 +47,46 @@ def test_a_vector_alone_in_its_bucket_attends_to_itself():
     attention = build(("model=lsh4",))
     q, k, v = random_qkv(1)
     torch.testing.assert_close(attention(q, k, v), v)
+
+
+@pytest.mark.parametrize("option", ["scale=0.7", "num_key_heads=1"])
+@pytest.mark.parametrize("name", ["taylor", "polynomial"])
+def test_short_sequences_by_products_are_those_by_features(name, option):
+    """On either side of the length at which a map's features become the cheaper way."""
+    choice = ("model=linear", f"model/feature_map={name}", f"model.mixer.attention.{option}")
+    short, features = build(choice), build((*choice, "model.mixer.attention.kernel=parallel"))
+    width = short.feature_map.feature_dim
+    cpu = torch.device("cpu")
+    assert (
+        short.kernel_on(cpu)
+        == f"{build(('model=linear',)).kernel_on(cpu)} beyond {width} positions"
+    )
+    assert features.kernel_on(cpu) == "parallel"
+    for t in (1, 2, width, width + 1):
+        q, k, v = (x.requires_grad_() for x in random_qkv(t))
+        k, v = (x[:, :, : short.num_key_heads] for x in (k, v))
+        lengths = torch.tensor([t, max(1, t // 2)])
+        for form in (
+            lambda a, q=q, k=k, v=v: a(q, k, v),
+            lambda a, q=q, k=k, v=v, n=lengths: a.bidirectional(q, k, v, n)[:, : n[1]],
+        ):
+            found, expected = form(short), form(features)
+            torch.testing.assert_close(found, expected)
+            noise = torch.randn_like(expected)
+            of_q = [torch.autograd.grad(x, (q, k, v), noise) for x in (found, expected)]
+            torch.testing.assert_close(*of_q)
+
+
+def test_products_are_summed_in_float32():
+    """In bfloat16 a square of a product would keep 8 bits."""
+    attention = build(("model=linear", "model/feature_map=taylor"))
+    q, k, v = random_qkv(40)
+    exact = attention(q, k, v)
+    low = attention(*(x.bfloat16() for x in (q, k, v)))
+    assert low.dtype == torch.bfloat16
+    assert (low.double() - exact).abs().max() < 0.05
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (attention(q.float(), k.float(), v.float()) - exact).abs().max() < 1e-5
 
 
 def bytes_after(attention: CausalAttention, t: int) -> int:

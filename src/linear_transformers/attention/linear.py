@@ -1,6 +1,6 @@
 """Linear attention: eq. 8 of Katharopoulos et al. (2020), O(t) in time, O(1) in state."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
@@ -10,11 +10,12 @@ from linear_transformers import kernels
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import POSITION, SEQUENCE, CausalAttention, CrossAttention
 from linear_transformers.config.ranges import Positive, Size, ranged
-from linear_transformers.feature_maps import FeatureMapFactory
+from linear_transformers.feature_maps import FeatureMapFactory, ProductMap
 from linear_transformers.ops.bidirectional import read, summarize
 from linear_transformers.ops.groups import for_group, one_of_group
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import mapped, widened
+from linear_transformers.ops.products import by_products
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
 from linear_transformers.ops.rotary import Rotation, rotated_linear, rotated_linear_step
 
@@ -25,7 +26,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         V'_i = phi(q_i)^T sum_{j<=i} phi(k_j) v_j^T  /  phi(q_i)^T sum_{j<=i} phi(k_j)
 
     Costs O(t c m) for t positions; the state is c by m + 1 numbers a head, whatever t is. The
-    memory that `summarize` returns, for encoders and cross-attention, has the same size.
+    memory that `summarize` returns, for encoders and cross-attention, has the same size. Where
+    phi(q) . phi(k) is a function of q . k, sequences of up to c positions cost O(t^2 (d + m)).
 
     Args:
         num_heads: The number of heads, h.
@@ -70,9 +72,13 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.eps = eps
         self.scale = scale
         self.kernel = kernel
+        by_products = kernel == "auto" and isinstance(self.feature_map, ProductMap)
+        # The most positions that cost less by the products of queries and keys than by features.
+        self._few = self.feature_map.feature_dim if by_products else 0
 
     def kernel_on(self, device: torch.device) -> str:
-        return kernels.chosen(self.kernel, device)
+        chosen = kernels.chosen(self.kernel, device)
+        return f"{chosen} beyond {self._few} positions" if self._few else chosen
 
     def init_state(
         self,
@@ -118,7 +124,10 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def forward(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, rotation: Rotation | None = None
     ) -> sh.Outputs:
-        return self.prefill(q, k, v, rotation=rotation)[0]
+        if rotation is not None or q.shape[1] > self._few:
+            return self.prefill(q, k, v, rotation=rotation)[0]
+        self.check(q, k, v)
+        return self._by_products(q, k, v, causal=True)
 
     def prefill(
         self,
@@ -180,10 +189,12 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         lengths: sh.Lengths | None = None,
         rotation: Rotation | None = None,
     ) -> sh.Outputs:
-        if rotation is None:
+        if rotation is None and k.shape[1] > self._few:
             return super().bidirectional(q, k, v, lengths)
         self.check_heads(SEQUENCE, q, keys=(k, v))
         self.check_memory(k, v, lengths)
+        if rotation is None:
+            return self._by_products(q, k, v, causal=False, lengths=lengths)
         q_features, k_features = self._features(q, k)
         memory = self._for_group(self._sums(k_features, v, lengths, rotation))
         numerator = rotation(q_features)
@@ -201,6 +212,14 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         if rotation is None:
             return sums
         return sums._replace(kv_sum=summarize(rotation(k), v, lengths).kv_sum)
+
+    def _by_products(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+        """Return the outputs of a short sequence, without features."""
+        assert isinstance(self.feature_map, ProductMap)
+        k, v = (for_group(x, self.group, dim=2) for x in (k, v))
+        q, k = self._scaled(q, k)
+        phi = self.feature_map.of_products
+        return by_products(q, k, v, of_products=phi, eps=self.eps, **options)
 
     def _for_group(self, state: LinearState) -> LinearState:
         return LinearState(*(for_group(sums, self.group, dim=1) for sums in state))

@@ -1,6 +1,6 @@
 """Feature maps: phi, in place of the exponential. One a file, with its equation and source."""
 
-from linear_transformers.feature_maps.base import FeatureMap, FeatureMapFactory
+from linear_transformers.feature_maps.base import FeatureMap, FeatureMapFactory, ProductMap
 from linear_transformers.feature_maps.dpfp import Dpfp
 from linear_transformers.feature_maps.elu import Elu
 from linear_transformers.feature_maps.favor import Favor
@@ -20,6 +20,7 @@ __all__ = [
     "Fourier",
     "Hedgehog",
     "Polynomial",
+    "ProductMap",
     "RandomFeatures",
     "Relu",
     "Taylor",

@@ -21,5 +21,13 @@ class FeatureMap(nn.Module, ABC):
         """Return phi(x), computed in the type of `x`."""
 
 
+class ProductMap(FeatureMap):
+    """A map for which phi(q) . phi(k) is a function of q . k: it can do without its features."""
+
+    @abstractmethod
+    def of_products(self, products: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Return phi(q) . phi(k), given q . k."""
+
+
 # Called with head_dim; one map per layer, since some maps have parameters of their own.
 FeatureMapFactory = Callable[[int], FeatureMap]

@@ -11,11 +11,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.config.ranges import NotNegative, ranged
-from linear_transformers.feature_maps.base import FeatureMap
+from linear_transformers.feature_maps.base import ProductMap
 from linear_transformers.feature_maps.quadratic import num_pairs, symmetric_square
 
 
-class Polynomial(FeatureMap):
+class Polynomial(ProductMap):
     """The square of x with `sqrt(offset)` appended. Costs c products a vector.
 
     Args:
@@ -37,3 +37,6 @@ class Polynomial(FeatureMap):
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
         offset = torch.full_like(x[..., :1], math.sqrt(self.offset))
         return symmetric_square(torch.cat([x * self.scale, offset], dim=-1))
+
+    def of_products(self, products: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        return (products * self.scale**2 + self.offset).square()

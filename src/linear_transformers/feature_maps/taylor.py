@@ -10,11 +10,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.feature_maps.base import FeatureMap
+from linear_transformers.feature_maps.base import ProductMap
 from linear_transformers.feature_maps.quadratic import num_pairs, symmetric_square
 
 
-class Taylor(FeatureMap):
+class Taylor(ProductMap):
     """[1, x, x^2 / sqrt(2)], of x / d^(1/4). Costs c products a vector."""
 
     def __init__(self, head_dim: int):
@@ -26,3 +26,7 @@ class Taylor(FeatureMap):
         x = x * self.scale
         one = torch.ones_like(x[..., :1])
         return torch.cat([one, x, symmetric_square(x) / math.sqrt(2)], dim=-1)
+
+    def of_products(self, products: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        score = products * self.scale**2
+        return 1 + score + score.square() / 2
