@@ -1,9 +1,12 @@
-"""Write RESULTS.md from the measurements in results/, and print what they lack.
+"""Write RESULTS.md from the measurements in results/.
 
-uv run python -m benchmarks.report
+    uv run python -m benchmarks.report
+
+A measurement without its command, commit, seeds or processor is refused.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 from benchmarks import goals, record
@@ -20,11 +23,17 @@ What `benchmarks/on_gpu.sh` is to show: our Triton kernel in bfloat16, 8 heads o
 training of the paper's models. Each figure is read from `results/`."""
 
 MOST_COMMANDS = 16  # in a section
+# Measured before measurements said where they came from. To be measured again, and taken out here.
+OLD = ("copying", "digits-models", "digits", "espeak", "operators-cpu", "speechocean")
 
 
 def main() -> None:
     paths = sorted(record.RESULTS.glob("*.json"))
     measurements = {path.name: json.loads(path.read_text()) for path in paths}
+    untold = [f"{name} {missing}" for name, measurement in measurements.items()
+              if (missing := lacks(measurement)) and Path(name).stem not in OLD]  # fmt: skip
+    if untold:
+        raise SystemExit("error: nothing is written, because\n" + "\n".join(untold))
     page = record.RESULTS.parent / "RESULTS.md"
     sections = [section(name, measurement) for name, measurement in measurements.items()]
     sections.insert(0, f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n")
