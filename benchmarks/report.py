@@ -55,10 +55,22 @@ def section(name: str, measurement: dict[str, Any]) -> str:
         lacks(measurement),
         "\n".join(f"    {command}" for command in commands(measurement)),
         note,
+        "\n\n".join(f"![{path.stem}](results/{path.name})" for path in pictures(name)),
         *([summary["caption"], markdown(summary["rows"])] if summary else []),
         markdown(measurement["rows"]),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def pictures(name: str) -> list[Path]:
+    """Return the pictures of a measurement: NAME.png, and its curves, images and so on."""
+    stem = Path(name).stem
+    others = [path.stem for path in record.RESULTS.glob(f"{stem}?*.json")]  # of longer names
+    return [
+        path
+        for path in sorted(record.RESULTS.glob(f"{stem}*.png"))
+        if not path.stem.startswith(tuple(others))
+    ]
 
 
 def where(measurement: dict[str, Any]) -> str:
