@@ -36,13 +36,15 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--weights", help="ema or raw; unset, those that were tested")
     parser.add_argument("--moses", metavar="LANGUAGE", help="BLEU in Moses' tokens, of de or en")
+    parser.add_argument("--length-penalty", type=float, help="of the beam; choose it by val")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--name", default="translation", help="the name in results/")
     options = parser.parse_args()
     moses = in_moses_tokens(options.moses) if options.moses else None
     paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
     sources = [source_of(path.parent.parent) for path in paths]  # of RUN/checkpoints/FILE
     seeds = (source["seed"] for source in sources)
-    measurement = Measurement("translation", "Translation", device=options.device, seeds=seeds)
+    measurement = Measurement(options.name, "Translation", device=options.device, seeds=seeds)
     rows: list[dict[str, Any]] = []
     for path, source in zip(paths, sources, strict=True):
         trained = load(path, device=options.device, weights=options.weights)
@@ -51,9 +53,10 @@ def main() -> None:
         splits = [{"test": test} for test in options.tests] if options.tests else [{}]
         for split in splits:
             data = trained.data.with_options(**split)()
-            weights = {"weights": options.weights} if options.weights else {}
-            about = described(trained, source) | weights | split
-            rows.append(about | scores(trained, data, moses))
+            chosen = {"weights": options.weights, "length_penalty": options.length_penalty}
+            chosen = {name: value for name, value in chosen.items() if value is not None}
+            about = described(trained, source) | chosen | split
+            rows.append(about | scores(trained, data, moses, options.length_penalty))
     written = measurement.save(rows, sources=sources)
     Console().print(f"{markdown(rows)}\nwritten to {written}", soft_wrap=True)
 
@@ -70,12 +73,15 @@ def described(trained: Translator, source: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def scores(trained: Translator, data: PairSource, moses: Judge | None) -> dict[str, float]:
+def scores(
+    trained: Translator, data: PairSource, moses: Judge | None, length_penalty: float | None
+) -> dict[str, float]:
     """Return how near the translations of all test sources are to their targets."""
     pairs = data.pairs("test")
     texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     found: dict[str, float] = {"pairs": len(pairs)}
-    for suffix, options in (("", {}), ("_greedy", {"beam": 1})):
+    penalty = {} if length_penalty is None else {"length_penalty": length_penalty}
+    for suffix, options in (("", penalty), ("_greedy", {"beam": 1})):
         best = [hypotheses[0].text for hypotheses in trained.translate(texts, **options)]
         for score in judged(best, references):
             found[f"{score.name}{suffix}"] = round(score.value, 2)
