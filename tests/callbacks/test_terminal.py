@@ -1,4 +1,4 @@
-"""What a user sees: the bar, the plain lines, the README's example."""
+"""What a user sees: the bar, the plain lines, the library's example."""
 
 import io
 import re
@@ -76,8 +76,8 @@ def test_a_profile_is_kept_with_the_run(tmp_path):
     assert "run_training_batch" in (tmp_path / "a/fit-profile.txt").read_text()
 
 
-def test_the_readmes_example_runs():
-    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.S)
+def test_the_librarys_example_runs():
+    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/library.md").read_text(), re.S)
     (example,) = (block for block in blocks if block.startswith("import torch"))
     namespace: dict = {}
     exec(example, namespace)

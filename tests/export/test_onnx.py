@@ -283,9 +283,11 @@ def test_what_has_no_graph_is_refused(shape, words, told, raises_one_line):
         onnx.files(SequenceStep(built(shape, *words).model), distribution=None, about={})
 
 
-def test_readmes_lines_draw_images_without_this_project(tmp_path):
+def test_the_documents_lines_draw_images_without_this_project(tmp_path):
     run("export", "ckpt=pretrained/digits", f"out={tmp_path / 'DIR'}", "onnx=true")
-    blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "README.md").read_text(), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (PROJECT / "docs/exporting.md").read_text(), re.DOTALL
+    )
     (code,) = (block for block in blocks if "onnxruntime" in block)
     code += (
         "\nimport sys; assert not {'torch', 'linear_transformers'} & {*sys.modules}"

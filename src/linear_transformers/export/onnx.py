@@ -135,7 +135,7 @@ def traced(
     if model.graph.input[0].type.tensor_type.shape.dim[0].dim_param != batch.__name__:
         raise ValueError(
             "onnx=true was asked for, and this model's step has no graph for batches of any size. "
-            "README's table says which models have one."
+            "docs/exporting.md says which models have one."
         )
     return model
 

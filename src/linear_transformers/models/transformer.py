@@ -133,7 +133,7 @@ class Transformer(nn.Module):
         if not causal and (one_way := [x for x in self.mixers if not x.is_bidirectional]):
             raise ValueError(
                 f"{one_way[0].name} has no bidirectional form. Use "
-                "model.causal=true, or a model that `sees everything` in README's table."
+                "model.causal=true, or a model that `sees everything` in docs/attention.md."
             )
         # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
         self.norm = norm_of(norm_type, model_dim)

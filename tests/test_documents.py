@@ -1,0 +1,58 @@
+"""Documents lead where they say, and README leads to all of them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import PROJECT
+
+PAGES = [
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "RESULTS.md")),
+    *sorted((PROJECT / "docs").glob("*.md")),
+]
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def prose(page: Path) -> str:
+    """Return a page without its code."""
+    fenced = re.compile(r"```.*?```", re.DOTALL)
+    return re.sub(r"`[^`\n]*`|^    .*$", "", fenced.sub("", page.read_text()), flags=re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a page's headings are called in a link, as GitHub makes it."""
+    headings = re.findall(
+        r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.S), re.M
+    )
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    wrong = []
+    for link in LINK.findall(prose(page)):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.is_file() or (anchor and anchor not in anchors(path)):
+            wrong.append(link)
+    assert wrong == []
+
+
+def test_readme_leads_to_every_document():
+    linked = {
+        (PROJECT / link.partition("#")[0]).resolve() for link in LINK.findall(prose(PAGES[0]))
+    }
+    assert {*PAGES} - linked == {PAGES[0]}
+
+
+def test_a_link_to_nowhere_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One, two\n\n[a](#one-two) `[code](x.md)`\n\n    [code](y.md)\n")
+    test_links_lead_somewhere(page)
+    for link in ("#three", "other.md", "page.md#three"):
+        page.write_text(f"# One, two\n\n    code\n\n[a]({link})\n")
+        with pytest.raises(AssertionError):
+            test_links_lead_somewhere(page)
