@@ -50,7 +50,8 @@ def main() -> None:
 
 def pages() -> list[Path]:
     """Return the pages whose figures are checked."""
-    return [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    written = ROOT / "docs/options.md"  # by a program, which measures nothing
+    return [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {written})]
 
 
 def faults(page: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Documents lead where they say, and README leads to all of them."""
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,15 @@ def test_readme_leads_to_every_document():
         (PROJECT / link.partition("#")[0]).resolve() for link in LINK.findall(prose(PAGES[0]))
     }
     assert {*PAGES} - linked == {PAGES[0]}
+
+
+def test_the_options_are_those_of_the_code():
+    """Else: uv run python docs/options.py."""
+    found = runpy.run_path(str(PROJECT / "docs/options.py"))["page"]()
+    assert (PROJECT / "docs/options.md").read_text() == found
+    assert "| `eps` | `1e-06` | number at least 0, at most 1 |" in found
+    assert "| `model=linear` | Katharopoulos et al. (2020)" in found
+    assert "`data`: Digits" in found
 
 
 def test_a_link_to_nowhere_is_found(tmp_path):
