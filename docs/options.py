@@ -157,7 +157,8 @@ def kind(annotation: Any) -> str:
     if "Callable" in origin:
         return getattr(args[-1], "__name__", "a class")
     if args:
-        return f"list of {kind(args[0])}" if "equence" in origin or "list" in origin else origin
+        many = any(word in origin for word in ("Sequence", "list", "tuple"))
+        return f"list of {kind(args[0])}" if many else origin
     names = {"bool": "true or false", "int": "integer", "float": "number", "str": "text"}
     return names.get(getattr(annotation, "__name__", ""), getattr(annotation, "__name__", "any"))
 

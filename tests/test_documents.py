@@ -9,7 +9,7 @@ import pytest
 from tests.conftest import PROJECT
 
 PAGES = [
-    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "RESULTS.md")),
+    *(PROJECT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "RESULTS.md")),
     *sorted((PROJECT / "docs").glob("*.md")),
 ]
 LINK = re.compile(r"\]\(([^)\s]+)\)")
