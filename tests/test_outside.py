@@ -1,5 +1,6 @@
 """A package of a user's own, outside of `src/`, goes through every job."""
 
+import json
 import os
 import subprocess
 import sys
@@ -73,6 +74,17 @@ def test_an_attention_and_a_feature_map_train_resume_and_sample(tmp_path, choice
     assert_same_weights(tmp_path, "whole", "half")
     job = ("ckpt=whole", "images=1", "gif=false", "check=true", f"out={tmp_path}/out")
     assert "largest difference" in sample(tmp_path, *job, "allow=[mine]")
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_models_of_ones_own_are_compared_in_a_multirun(tmp_path, last):
+    """Wherever the words that are no options stand."""
+    forget()
+    words = ("model=aft,linear", *QUIET, *QUICK, "test=false", f"paths.runs={tmp_path}")
+    printed = run("train", *(("-m", *words, *CONF) if last else (*CONF, "-m", *words)))
+    assert "model=aft" in printed
+    (table,) = (tmp_path / "sweeps").glob("*/results.json")
+    assert [job["status"] for job in json.loads(table.read_text())] == ["done", "done"]
 
 
 def test_a_checkpoint_of_a_class_from_outside_is_refused_and_nothing_is_imported(tmp_path):

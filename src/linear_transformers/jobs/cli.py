@@ -53,6 +53,11 @@ TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are s
 COMPLETION = ("-sc", "--shell-completion")
 ALLOW = "allow="  # accepted here only: no file can allow anything
 MULTIRUN = {"-m", "--multirun"}
+# Words for Hydra itself that are followed by a value.
+VALUED = {
+    *("-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path"),
+    *("-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"),
+}
 SWEEP_FOLDER = "hydra.sweep.dir"
 JOBLIB = "hydra/launcher=joblib"
 TRUE = ("true", "1", "yes", "on", "y", "t")
@@ -148,7 +153,6 @@ class Program:
         if MULTIRUN & {*overrides}:
             self.num_jobs = num_jobs(overrides)
             sweep = self._sweep_of(overrides)
-            # First: argparse takes no -m between other words.
             rest = [word for word in overrides if word not in MULTIRUN]
             rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
             proposed = any(word.startswith("hydra/sweeper=") for word in rest)
@@ -156,7 +160,7 @@ class Program:
                 rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
             overrides = ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
         words = [*with_defaults_open(overrides, conf.groups), *self.found]
-        sys.argv = [self.typed[0], *words]  # where Hydra reads them
+        sys.argv = [self.typed[0], *_hydras_first(words)]  # where Hydra reads them
         with sweep.held() if sweep else nullcontext(), _traceback("1"):
             self.sweep = sweep  # to be reported, now that nobody else is at work on it
             run(self._task)()  # Hydra raises what it would print
@@ -251,6 +255,14 @@ class Program:
             if self.wants_traceback or message is None:
                 raise
             return None, message
+
+
+def _hydras_first(words: Sequence[str]) -> list[str]:
+    """Return words in which those for Hydra itself come first: argparse takes none in between."""
+    flags = {i for i, word in enumerate(words) if word.startswith("-")}
+    flags |= {i + 1 for i in flags if words[i] in VALUED}
+    own = [word for i, word in enumerate(words) if i in flags]
+    return [*own, *(word for i, word in enumerate(words) if i not in flags)]
 
 
 def _packages(words: Sequence[str]) -> list[str]:
