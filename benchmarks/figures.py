@@ -1,4 +1,4 @@
-"""Check that the figures in README.md and docs/ are those that were measured.
+"""Check that the figures in README.md, docs/ and results/findings.md were measured.
 
     uv run python -m benchmarks.figures
 
@@ -51,7 +51,8 @@ def main() -> None:
 def pages() -> list[Path]:
     """Return the pages whose figures are checked."""
     written = ROOT / "docs/options.md"  # by a program, which measures nothing
-    return [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {written})]
+    others = [ROOT / "README.md", record.RESULTS / "findings.md"]
+    return [*others, *sorted({*(ROOT / "docs").glob("*.md")} - {written})]
 
 
 def faults(page: Path) -> list[str]:

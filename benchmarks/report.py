@@ -15,7 +15,8 @@ from linear_transformers.pictures.tables import markdown
 
 HEADER = """# Results
 
-Written by `uv run python -m benchmarks.report` from `results/*.json`, which the measurements wrote.
+Written by `uv run python -m benchmarks.report` from `results/*.json`, which the measurements
+wrote, and `results/findings.md`.
 """
 GOALS = """## Goals on an H200
 
@@ -23,6 +24,7 @@ What `benchmarks/on_gpu.sh` is to show: our Triton kernel in bfloat16, 8 heads o
 training of the paper's models. Each figure is read from `results/`."""
 
 MOST_COMMANDS = 16  # in a section
+MOST_ROWS = 20  # of a table that is not folded away
 # Measured before measurements said where they came from. To be measured again, and taken out here.
 OLD = ("copying", "digits-models", "digits", "espeak", "operators-cpu", "speechocean")
 
@@ -37,8 +39,10 @@ def main() -> None:
     page = record.RESULTS.parent / "RESULTS.md"
     sections = [section(name, measurement) for name, measurement in measurements.items()]
     sections.insert(0, f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n")
+    findings = record.RESULTS / "findings.md"
+    first = [findings.read_text()] if findings.is_file() else []
     with replacing(page) as partial:
-        partial.write_text("\n".join([HEADER, *sections]))
+        partial.write_text("\n".join([HEADER, *first, *sections]))
     print(f"{page.name}: {len(measurements)} measurements")
     for name, measurement in measurements.items():
         if missing := lacks(measurement):
@@ -57,9 +61,16 @@ def section(name: str, measurement: dict[str, Any]) -> str:
         note,
         "\n\n".join(f"![{path.stem}](results/{path.name})" for path in pictures(name)),
         *([summary["caption"], markdown(summary["rows"])] if summary else []),
-        markdown(measurement["rows"]),
+        table(measurement["rows"]),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
+
+
+def table(rows: record.Rows) -> str:
+    """Return a table, folded away if it is long."""
+    if len(rows) <= MOST_ROWS:
+        return markdown(rows)
+    return f"<details><summary>{len(rows)} rows</summary>\n\n{markdown(rows)}\n\n</details>"
 
 
 def pictures(name: str) -> list[Path]:

@@ -10,10 +10,13 @@ import json
 import os
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
+
+from linear_transformers.testing import check_attention, name_of, promises_of
 
 SMALL = "SMALL" in os.environ  # what the tests set: one step of training, and no claims about it
 
@@ -130,9 +133,8 @@ mixer:
 
 # %%
 sys.path.insert(0, str(Path.cwd()))
-from mine.attention import Forgetful, Sums  # noqa: E402
-
-from linear_transformers.testing import check_attention, name_of, promises_of  # noqa: E402
+mine = import_module("mine.attention")
+Forgetful, Sums = mine.Forgetful, mine.Sums
 
 check_attention(Forgetful)
 [name_of(promise) for promise in promises_of(Forgetful)]
