@@ -1,0 +1,113 @@
+"""A workspace of W&B for a group of runs: curves with their spread, pictures by step, the sweep.
+
+    uv run --extra dashboards python -m linear_transformers.tracking.dashboard RUN --entity ME
+
+Its panels are of the names that RUN has logged, and its runs are those of RUN's group: of a
+multirun, all. Nothing is sent before everything is put together.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from linear_transformers.provenance import call_with
+from linear_transformers.runs.metrics import rows_of
+from linear_transformers.tracking.wandb import STEP
+
+MODEL = "model.mixer.attention._target_"  # what tells most models apart
+PICTURES = ("samples/generated", "samples/completed", "samples/test", "samples/attention")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("run", help="a run of the group: its name or folder")
+    parser.add_argument("--entity", required=True, help="the user or team at W&B")
+    parser.add_argument("--project", default="linear-transformers")
+    parser.add_argument("--by", default=MODEL, help="the key of the configuration to average over")
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
+    options = parser.parse_args(arguments)
+    folder = next((x for x in (options.runs / options.run, Path(options.run)) if x.is_dir()), None)
+    if folder is None:
+        raise SystemExit(f"error: {options.run} is no run, neither in {options.runs} nor a folder.")
+    view = workspace(folder, entity=options.entity, project=options.project, by=options.by)
+    view.save()
+    print(view.url)
+
+
+def workspace(folder: Path, *, entity: str, project: str, by: str = MODEL) -> Any:
+    """Return the workspace of a run's group, which its `save` sends.
+
+    Args:
+        folder: The folder of the run.
+        entity: The user or team.
+        project: The project.
+        by: The key of the configuration whose values are averaged over: a curve for each.
+
+    Raises:
+        ValueError: wandb-workspaces is not installed, or the run has logged nothing.
+    """
+    try:
+        import wandb_workspaces.reports.v2 as panels
+        import wandb_workspaces.workspaces as workspaces
+    except ModuleNotFoundError as error:
+        raise ValueError(
+            f"A dashboard needs wandb-workspaces: `{call_with('dashboards')}`."
+        ) from error
+    rows = rows_of(folder / "metrics.jsonl")
+    if not rows:
+        raise ValueError(f"{folder}/metrics.jsonl has no records, so there is nothing to plot.")
+    group = yaml.safe_load((folder / "config.yaml").read_text())["group"]
+    numbers = {name: None for row in rows for name, x in row.items() if isinstance(x, int | float)}
+
+    def curves(names: Sequence[str]) -> list[Any]:
+        return [
+            panels.LinePlot(
+                title=name,
+                x=STEP,
+                y=[name],
+                groupby=panels.Config(by),
+                groupby_aggfunc="mean",
+                groupby_rangefunc="stddev",
+            )
+            for name in names
+        ]
+
+    def of(*beginnings: str) -> list[str]:
+        return [name for name in numbers if name.startswith(beginnings)]
+
+    tests = of("test/")
+    sections = {
+        "Validation": curves(of("val/")),
+        "Test": [panels.BarPlot(title=name, metrics=[name], groupby=panels.Config(by),
+                                groupby_aggfunc="mean", groupby_rangefunc="stddev")
+                 for name in tests],
+        "Pictures": [panels.MediaBrowser(media_keys=list(PICTURES), mode="grid",
+                                         grid_x_axis="step", grid_y_axis="run")],
+        "Training": curves(of("train/", "lr-")),
+        "Speed": curves(of("perf/")),
+        "Sweep": [panels.ParallelCoordinatesPlot(columns=[
+            panels.ParallelCoordinatesPlotColumn(metric=column)  # pyright: ignore
+            for column in (panels.Config(by), panels.Config("seed"),
+                           *(panels.SummaryMetric(name) for name in tests))
+        ])],
+    }  # fmt: skip
+    return workspaces.Workspace(
+        entity=entity,
+        project=project,
+        name=f"{group}: curves, pictures, sweep",
+        sections=[
+            workspaces.Section(name=name, panels=found, is_open=name != "Speed")
+            for name, found in sections.items()
+            if found
+        ],
+        runset_settings=workspaces.RunsetSettings(
+            filters=f"Group = '{group}'", groupby=[workspaces.Config(by)]
+        ),
+    )
+
+
+if __name__ == "__main__":
+    main()
