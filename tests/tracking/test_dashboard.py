@@ -49,6 +49,8 @@ def test_what_cannot_be_plotted_is_refused(tmp_path, monkeypatch, raises_one_lin
     (tmp_path / "empty").mkdir()
     with raises_one_line("metrics.jsonl has no records"):
         dashboard.workspace(tmp_path / "empty", entity="me", project="p")
+    with pytest.raises(SystemExit, match="has no records"):
+        dashboard.main([str(tmp_path / "empty"), "--entity", "me"])
     with pytest.raises(SystemExit, match="none is no run"):
         dashboard.main(["none", "--entity", "me", "--runs", str(tmp_path)])
     monkeypatch.setitem(sys.modules, "wandb_workspaces.workspaces", None)

@@ -32,7 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     folder = next((x for x in (options.runs / options.run, Path(options.run)) if x.is_dir()), None)
     if folder is None:
         raise SystemExit(f"error: {options.run} is no run, neither in {options.runs} nor a folder.")
-    view = workspace(folder, entity=options.entity, project=options.project, by=options.by)
+    try:
+        view = workspace(folder, entity=options.entity, project=options.project, by=options.by)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from error
     view.save()
     print(view.url)
 
@@ -60,40 +63,35 @@ def workspace(folder: Path, *, entity: str, project: str, by: str = MODEL) -> An
     if not rows:
         raise ValueError(f"{folder}/metrics.jsonl has no records, so there is nothing to plot.")
     group = yaml.safe_load((folder / "config.yaml").read_text())["group"]
-    numbers = {name: None for row in rows for name, x in row.items() if isinstance(x, int | float)}
+    values = (pair for row in rows for pair in row.items())
+    numbers = dict.fromkeys(name for name, value in values if isinstance(value, int | float))
 
-    def curves(names: Sequence[str]) -> list[Any]:
-        return [
-            panels.LinePlot(
-                title=name,
-                x=STEP,
-                y=[name],
-                groupby=panels.Config(by),
-                groupby_aggfunc="mean",
-                groupby_rangefunc="stddev",
-            )
-            for name in names
-        ]
+    spread = {
+        "groupby": panels.Config(by),
+        "groupby_aggfunc": "mean",
+        "groupby_rangefunc": "stddev",
+    }
 
     def of(*beginnings: str) -> list[str]:
         return [name for name in numbers if name.startswith(beginnings)]
 
+    def curves(*beginnings: str) -> list[Any]:
+        return [panels.LinePlot(title=x, x=STEP, y=[x], **spread) for x in of(*beginnings)]
+
     tests = of("test/")
+    pictures = panels.MediaBrowser(
+        media_keys=list(PICTURES), mode="grid", grid_x_axis="step", grid_y_axis="run"
+    )
+    axes = [panels.Config(by), panels.Config("seed"), *map(panels.SummaryMetric, tests)]
+    columns = [panels.ParallelCoordinatesPlotColumn(axis) for axis in axes]  # pyright: ignore
     sections = {
-        "Validation": curves(of("val/")),
-        "Test": [panels.BarPlot(title=name, metrics=[name], groupby=panels.Config(by),
-                                groupby_aggfunc="mean", groupby_rangefunc="stddev")
-                 for name in tests],
-        "Pictures": [panels.MediaBrowser(media_keys=list(PICTURES), mode="grid",
-                                         grid_x_axis="step", grid_y_axis="run")],
-        "Training": curves(of("train/", "lr-")),
-        "Speed": curves(of("perf/")),
-        "Sweep": [panels.ParallelCoordinatesPlot(columns=[
-            panels.ParallelCoordinatesPlotColumn(metric=column)  # pyright: ignore
-            for column in (panels.Config(by), panels.Config("seed"),
-                           *(panels.SummaryMetric(name) for name in tests))
-        ])],
-    }  # fmt: skip
+        "Validation": curves("val/"),
+        "Test": [panels.BarPlot(title=name, metrics=[name], **spread) for name in tests],
+        "Pictures": [pictures],
+        "Training": curves("train/", "lr-"),
+        "Speed": curves("perf/"),
+        "Sweep": [panels.ParallelCoordinatesPlot(columns=columns)],
+    }
     return workspaces.Workspace(
         entity=entity,
         project=project,
