@@ -17,8 +17,9 @@ import matplotlib.pyplot as plt
 
 from benchmarks import record
 from benchmarks.plans import PLANS
-from benchmarks.plots import draw, saved
+from benchmarks.plots import draw, saved, without_outliers
 
+UNITS = ("steps", "minutes on one core")
 Points = dict[float, float]
 
 
@@ -47,15 +48,20 @@ def main() -> None:
         raise SystemExit(f"error: {path} has no learning curves of {', '.join(wanted)}.")
     figure, panels = plt.subplots(1, 2, figsize=(15, 5), width_ratios=(1, 1))
     (metric,) = runs[0]["curves"]
-    for axes, unit in zip(panels, ("steps", "minutes on one core"), strict=True):
-        curves = {
+    for axes, unit in zip(panels, UNITS, strict=True):
+        by_name = {
             name: mean([run for run in runs if run["variant"] == name], unit) for name in wanted
         }
+        ends = {name: [*curve.values()][-1] for name, curve in by_name.items() if curve}
+        highest = without_outliers(ends.values())
+        above = ", ".join(f"{name} {end:.3g}" for name, end in ends.items() if end > highest)
+        axes.set_title(f"above this picture: {above}" if above else "", fontsize=9)
         draw(
-            axes, {name: curve for name, curve in curves.items() if curve},
-            x_label=unit, y_label=metric.replace("/", " ").replace("_", " "), log_y=False,
+            axes, {name: by_name[name] for name, end in ends.items() if end <= highest},
+            x_label=unit, y_label=metric.replace("/", " ").replace("_", " "),
+            log_y=False, named=unit == UNITS[0],
         )  # fmt: skip
-    figure.subplots_adjust(wspace=0.5)  # the names of the curves stand there
+    figure.subplots_adjust(wspace=0.4)  # the names of the curves stand there, of both panels
     print(saved(figure, path.with_name(f"{path.stem}-curves.png")))
 
 
@@ -69,7 +75,7 @@ def mean(runs: list[dict[str, Any]], unit: str) -> Points:
     if not values:
         return {}
     minutes = fmean(run["seconds"] for run in runs) / 60
-    scale = 1 if unit == "steps" else minutes / max(values)
+    scale = 1 if unit == UNITS[0] else minutes / max(values)
     return {step * scale: fmean(x) for step, x in values.items() if len(x) == len(runs)}
 
 

@@ -13,7 +13,7 @@ import matplotlib.pyplot as plt
 
 from benchmarks import record
 from benchmarks.plans import MAPS, PLANS
-from benchmarks.plots import saved
+from benchmarks.plots import saved, without_outliers
 from benchmarks.record import Measurement, as_sources
 from linear_transformers.pictures.tables import markdown
 
@@ -89,18 +89,22 @@ def picture(found: dict[str, Row], path: Path) -> Path:
     ]
     if not places:
         raise SystemExit("error: no data set has both, figures and costs.")
-    figure, panels = plt.subplots(1, len(places), figsize=(4 * len(places), 3.6), squeeze=False)
+    figure, panels = plt.subplots(1, len(places), figsize=(6 * len(places), 4), squeeze=False)
     for axes, place in zip(panels[0], places, strict=True):
         trained, costs = by_map(found, f"ablation-{place}"), by_map(found, f"costs-{place}")
-        for i, name in enumerate(name for name in MAPS if name in trained and name in costs):
-            x, y = time_of(costs, name), trained[name][figure_of(trained)]
-            axes.errorbar(x, y, trained[name].get("deviation"), fmt="o", color=f"C{i}", capsize=3)
-            axes.annotate(name, (x, y), (6, 3), textcoords="offset points", color=f"C{i}")
+        names = [name for name in MAPS if name in trained and name in costs]
+        figures = {name: trained[name][figure_of(trained)] for name in names}
+        highest = without_outliers(figures.values())
+        for i, name in enumerate(names):
+            inside = figures[name] <= highest
+            x, y = time_of(costs, name), min(figures[name], highest)
+            label = name if inside else f"{name}: {figures[name]:.3g}, above"
+            deviation = trained[name].get("deviation", 0) if inside else 0
+            axes.errorbar(x, y, deviation, fmt="o" if inside else "^", color=f"C{i}", capsize=3)
+            axes.annotate(label, (x, y), (6, 3), textcoords="offset points", color=f"C{i}")
         axes.set_title(place.removeprefix("maps-"))
         axes.set_xlabel("training step, times elu's")
         axes.set_ylabel(figure_of(trained).replace("_", " "))
-        axes.set_xscale("log", base=2)
-        axes.xaxis.set_major_formatter("{x:g}")
         axes.margins(x=0.25)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)

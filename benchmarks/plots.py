@@ -1,6 +1,6 @@
 """Curves whose names stand at their ends."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ def draw(
     y_label: str,
     log_x: bool = False,
     log_y: bool = True,
+    named: bool = True,
 ) -> None:
     """Draw curves.
 
@@ -47,6 +48,7 @@ def draw(
         y_label: The label of the vertical axis.
         log_x: Whether the horizontal axis is logarithmic.
         log_y: Whether the vertical axis is.
+        named: Whether the names stand at the ends, which are at the same place then.
     """
     if log_y:
         axes.set_yscale("log")
@@ -60,7 +62,15 @@ def draw(
     axes.set_ylabel(y_label)
     axes.grid(which="major", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    _name_ends(axes, curves)
+    if named:
+        _name_ends(axes, curves)
+
+
+def without_outliers(values: Iterable[float]) -> float:
+    """Return a bound above all values but those that would leave the others no room."""
+    found = sorted(values)
+    best, middle = found[0], found[len(found) // 2]
+    return max(x for x in found if x <= middle + 4 * (middle - best))
 
 
 def _name_ends(axes: Axes, curves: Curves) -> None:

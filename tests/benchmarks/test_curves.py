@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from benchmarks import curves, record
+from benchmarks import curves, plots, record
 
 
 def run(variant: str, values: list[float], seconds: float = 120.0, arguments: str = "a") -> dict:
@@ -18,6 +18,12 @@ def test_curves_are_means_by_step_and_minute():
     assert curves.mean(runs, "steps") == {10: 4.0, 20: 3.0}
     assert curves.mean(runs, "minutes") == pytest.approx({2 / 3: 4.0, 4 / 3: 3.0})
     assert curves.mean([], "steps") == {}
+
+
+def test_outliers_leave_the_others_room():
+    assert plots.without_outliers([1.0, 1.1, 1.2, 1.3, 9.0]) == 1.3
+    assert plots.without_outliers([1.0, 1.1, 1.2, 1.3, 1.9]) == 1.9
+    assert plots.without_outliers([2.0]) == 2.0
 
 
 def test_runs_that_were_called_otherwise_are_left_out(tmp_path, monkeypatch):
