@@ -114,7 +114,7 @@ class Known:
         plain = number.replace(",", "")
         if plain in self.given:
             return True
-        return any(_shown(value, plain) for value in self.values)
+        return any(_shown(value, plain, 0) for value in self.values)
 
 
 def read(mark: str) -> tuple[Known | None, set[str]]:
@@ -154,17 +154,18 @@ def computed(known: Known, clause: str) -> str:
         if not known.has(number):
             raise ValueError(f"{number} of {clause!r} is in none of the files")
     value = eval(formula, {"__builtins__": {}})
-    if not _shown(value, figure.replace(",", "")):
+    plain = figure.replace(",", "")
+    zeros = len(plain) - len(plain.rstrip("0"))  # of 3,800, which may be 3,762
+    if not _shown(value, plain, zeros):
         raise ValueError(f"{figure} is {value:.5g} by {formula}")
     return figure
 
 
-def _shown(value: float, number: str) -> bool:
-    """Return whether a value, rounded, is this number: to its decimals, or its zeros at the end."""
+def _shown(value: float, number: str, zeros: int) -> bool:
+    """Return whether a value, rounded, is this number: to its decimals, or to zeros at its end."""
     decimals = len(number.partition(".")[2])
-    zeros = 0 if decimals else len(number) - len(number.rstrip("0"))
-    unit = 10.0 ** (zeros if zeros else -decimals)
-    # A unit in the last place of slack in binary: 0.125 may have been rounded either way.
+    unit = 10.0 ** (-decimals or zeros)
+    # A little slack, since 0.125 in binary may have been rounded either way.
     return abs(abs(value) - float(number)) <= unit / 2 * (1 + 1e-9)
 
 

@@ -40,6 +40,7 @@ def maps(arguments: tuple[str, ...], batch: dict[str, Any]) -> Plan:
 
 
 def models(*names: str) -> dict[str, tuple[str, ...]]:
+    """Return the variants that are a model each, by its name."""
     return {name: (f"model={name}",) for name in names}
 
 
@@ -154,11 +155,14 @@ PLANS = {
         models("softmax", "linear", "lsh4", "bilstm"),
     ),
     "speechocean": Plan(
-        ("experiment=speechocean",),
+        (),
         {"batch_frames": 1000},
         ("softmax",),
         {
-            **models("softmax", "linear", "lsh4"),
+            **{
+                name: ("experiment=speechocean", *words)
+                for name, words in models("softmax", "linear", "lsh4").items()
+            },
             "bilstm": ("experiment=speechocean_bilstm",),
         },
         (0,),

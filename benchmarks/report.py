@@ -30,23 +30,41 @@ OLD = ("copying", "digits-models", "digits", "espeak", "operators-cpu", "speecho
 
 
 def main() -> None:
-    paths = sorted(record.RESULTS.glob("*.json"))
-    measurements = {path.name: json.loads(path.read_text()) for path in paths}
-    untold = [f"{name} {missing}" for name, measurement in measurements.items()
-              if (missing := lacks(measurement)) and Path(name).stem not in OLD]  # fmt: skip
-    if untold:
-        raise SystemExit("error: nothing is written, because\n" + "\n".join(untold))
-    page = record.RESULTS.parent / "RESULTS.md"
-    sections = [section(name, measurement) for name, measurement in measurements.items()]
-    sections.insert(0, f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n")
-    findings = record.RESULTS / "findings.md"
-    first = [findings.read_text()] if findings.is_file() else []
-    with replacing(page) as partial:
-        partial.write_text("\n".join([HEADER, *first, *sections]))
-    print(f"{page.name}: {len(measurements)} measurements")
+    measurements = measured()
+    path = record.RESULTS.parent / "RESULTS.md"
+    text = page(measurements)
+    with replacing(path) as partial:
+        partial.write_text(text)
+    print(f"{path.name}: {len(measurements)} measurements")
     for name, measurement in measurements.items():
         if missing := lacks(measurement):
             print(f"{name} {missing}")
+
+
+def measured() -> dict[str, dict[str, Any]]:
+    """Return the measurements by the names of their files."""
+    paths = sorted(record.RESULTS.glob("*.json"))
+    return {path.name: json.loads(path.read_text()) for path in paths}
+
+
+def page(measurements: dict[str, dict[str, Any]]) -> str:
+    """Return the page: the findings, the goals, and a section for each measurement."""
+    untold = [
+        f"{name} {missing}"
+        for name, measurement in measurements.items()
+        if (missing := lacks(measurement)) and Path(name).stem not in OLD
+    ]
+    if untold:
+        raise SystemExit("error: nothing is written, because\n" + "\n".join(untold))
+    findings = record.RESULTS / "findings.md"
+    return "\n".join(
+        [
+            HEADER,
+            *([findings.read_text()] if findings.is_file() else []),
+            f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n",
+            *(section(name, measurement) for name, measurement in measurements.items()),
+        ]
+    )
 
 
 def section(name: str, measurement: dict[str, Any]) -> str:

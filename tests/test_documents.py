@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import report
 from tests.conftest import PROJECT
 
 PAGES = [
@@ -56,6 +57,11 @@ def test_the_options_are_those_of_the_code():
     assert "| `eps` | `1e-06` | number at least 0, at most 1 |" in found
     assert "| `model=linear` | Katharopoulos et al. (2020)" in found
     assert "`data`: Digits" in found
+
+
+def test_results_are_those_of_the_measurements():
+    """Else: uv run python -m benchmarks.report."""
+    assert (PROJECT / "RESULTS.md").read_text() == report.page(report.measured())
 
 
 def test_a_link_to_nowhere_is_found(tmp_path):

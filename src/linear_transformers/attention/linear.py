@@ -72,9 +72,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.eps = eps
         self.scale = scale
         self.kernel = kernel
-        by_products = kernel == "auto" and isinstance(self.feature_map, ProductMap)
         # The most positions that cost less by the products of queries and keys than by features.
-        self._few = self.feature_map.feature_dim if by_products else 0
+        can_choose = kernel == "auto" and isinstance(self.feature_map, ProductMap)
+        self._few = self.feature_map.feature_dim if can_choose else 0
 
     def kernel_on(self, device: torch.device) -> str:
         chosen = kernels.chosen(self.kernel, device)
