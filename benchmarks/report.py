@@ -78,7 +78,7 @@ def section(name: str, measurement: dict[str, Any]) -> str:
         "\n".join(f"    {command}" for command in commands(measurement)),
         note,
         "\n\n".join(f"![{path.stem}](results/{path.name})" for path in pictures(name)),
-        *([summary["caption"], markdown(summary["rows"])] if summary else []),
+        *([summary["caption"], table(summary["rows"])] if summary else []),
         table(measurement["rows"]),
     ]
     return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
@@ -86,9 +86,18 @@ def section(name: str, measurement: dict[str, Any]) -> str:
 
 def table(rows: record.Rows) -> str:
     """Return a table, folded away if it is long."""
+    text = markdown([{name: rounded(value) for name, value in row.items()} for row in rows])
     if len(rows) <= MOST_ROWS:
-        return markdown(rows)
-    return f"<details><summary>{len(rows)} rows</summary>\n\n{markdown(rows)}\n\n</details>"
+        return text
+    return f"<details><summary>{len(rows)} rows</summary>\n\n{text}\n\n</details>"
+
+
+def rounded(value: Any) -> Any:
+    """Return a number by its first four digits, which is what a measurement can be good for."""
+    if not isinstance(value, float):
+        return value
+    figure = float(f"{value:.4g}")
+    return int(figure) if abs(figure) >= 1000 else figure
 
 
 def pictures(name: str) -> list[Path]:
