@@ -86,18 +86,10 @@ def section(name: str, measurement: dict[str, Any]) -> str:
 
 def table(rows: record.Rows) -> str:
     """Return a table, folded away if it is long."""
-    text = markdown([{name: rounded(value) for name, value in row.items()} for row in rows])
+    text = markdown(rows)
     if len(rows) <= MOST_ROWS:
         return text
     return f"<details><summary>{len(rows)} rows</summary>\n\n{text}\n\n</details>"
-
-
-def rounded(value: Any) -> Any:
-    """Return a number by its first four digits, which is what a measurement can be good for."""
-    if not isinstance(value, float):
-        return value
-    figure = float(f"{value:.4g}")
-    return int(figure) if abs(figure) >= 1000 else figure
 
 
 def pictures(name: str) -> list[Path]:

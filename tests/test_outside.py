@@ -58,8 +58,18 @@ def test_whoever_breaks_a_promise_is_found():
         def select(self, state, rows):
             return super().select(state, rows.sort().values)
 
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError, match="does not hold: selected rows go on as they would"):
         check_attention(Forgetful)
+
+
+def test_a_sum_in_half_precision_is_told_of_what_keeps_it():
+    class Narrow(AftSimple):
+        def prefill(self, q, k, v, state=None):
+            output, state = super().prefill(q, k, v, state)
+            return (output.double() * 1.1).to(v.dtype) if v.dtype.itemsize == 2 else output, state
+
+    with pytest.raises(AssertionError, match=r"full length\. It is off by .* float32: .* widened"):
+        check_attention(Narrow)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +84,12 @@ def test_an_attention_and_a_feature_map_train_resume_and_sample(tmp_path, choice
     assert_same_weights(tmp_path, "whole", "half")
     job = ("ckpt=whole", "images=1", "gif=false", "check=true", f"out={tmp_path}/out")
     assert "largest difference" in sample(tmp_path, *job, "allow=[mine]")
+    taken = tmp_path / "taken"
+    printed = run("export", f"paths.runs={tmp_path}", "ckpt=whole", f"out={taken}", "allow=[mine]")
+    assert printed.splitlines()[-1].endswith(f"ckpt={taken} 'allow=[mine]'")
+    card = (taken / "README.md").read_text()
+    assert 'lt.load("DIR", allow=["mine"])' in card
+    assert "classes of the project and mine\nonly." in card
 
 
 @pytest.mark.parametrize("last", [False, True])

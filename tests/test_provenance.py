@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from linear_transformers import provenance
-from linear_transformers.provenance import checkout, command, cores
+from linear_transformers.provenance import call_of, checkout, command, cores
 from tests.conftest import PROJECT
 
 
@@ -73,6 +73,21 @@ def test_the_command_is_the_one_to_type(monkeypatch):
         monkeypatch.setattr(sys, "argv", [str(word) for word in typed])
         monkeypatch.chdir(PROJECT)
         assert command() == expected
+
+
+def test_packages_of_ones_own_are_in_the_command(monkeypatch, tmp_path):
+    """Those that uv was given: `uv run --with-editable ../mine train.py`."""
+    info = tmp_path / "mine-0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Name: mine\nVersion: 0.1\n")
+    origin = {"url": (tmp_path / "my mine").as_uri(), "dir_info": {"editable": True}}
+    (info / "direct_url.json").write_text(json.dumps(origin))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(PROJECT)
+    monkeypatch.setattr(sys, "argv", [str(PROJECT / "train.py"), "model=mine"])
+    folder = os.path.relpath(tmp_path / "my mine")
+    assert call_of("sample") == f"uv run --with-editable '{folder}' sample.py"
+    assert command() == "uv run --with-editable '.../my mine' train.py model=mine"
 
 
 def test_no_place_of_the_machine_is_in_the_command(monkeypatch):

@@ -11,12 +11,14 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, distributions, version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from linear_transformers.files import replacing
 
@@ -71,7 +73,8 @@ def call_of(program: str) -> str:
     script = Path(sys.argv[0])
     words = [COMMAND, program]
     if _is_script(script):
-        words = ["uv", "run", os.path.relpath(script.with_name(f"{program}.py"))]
+        own = _with_editable(map(os.path.relpath, _editable()))
+        words = ["uv", "run", *own, os.path.relpath(script.with_name(f"{program}.py"))]
     return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
 
 
@@ -115,6 +118,20 @@ def in_words_of_this_call(text: str) -> str:
     return re.sub(r"uv run (\w+)\.py", lambda match: call_of(match[1]), text)
 
 
+def _editable() -> Iterator[str]:
+    """Yield the folders of a person's own packages, which uv was given for this call."""
+    for distribution in distributions():
+        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+        editable = origin.get("dir_info", {}).get("editable", False)
+        if editable and distribution.name != COMMAND:
+            yield url2pathname(urlsplit(origin["url"]).path)
+
+
+def _with_editable(folders: Iterable[str]) -> Iterator[str]:
+    for folder in folders:
+        yield from ("--with-editable", folder)
+
+
 def _folders_of_ones_own(arguments: Sequence[str]) -> Iterator[str]:
     """Yield the words that name a person's own configurations, which a further call needs."""
     for word, following in pairwise([*arguments, ""]):
@@ -138,11 +155,12 @@ def command() -> str:
     while (path.parent / "__init__.py").is_file():
         path = path.parent
         module.insert(0, path.name)
+    own = _with_editable(map(_without_places, _editable()))
     if len(module) > 1:
         words = ["python", "-m", ".".join(module).removesuffix(".__main__")]
     else:
         words = [_without_places(program)]
-    return shlex.join(["uv", "run", *words, *map(_without_places, arguments)])
+    return shlex.join(["uv", "run", *own, *words, *map(_without_places, arguments)])
 
 
 def _without_places(argument: str) -> str:

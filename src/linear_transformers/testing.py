@@ -59,9 +59,7 @@ def check_attention(make: AttentionFactory) -> None:
     Raises:
         AssertionError: It breaks one.
     """
-    for promise in promises_of(make):
-        torch.manual_seed(0)
-        promise(make)
+    _check(make)
 
 
 def check_mixer(make: MixerFactory) -> None:
@@ -73,10 +71,7 @@ def check_mixer(make: MixerFactory) -> None:
     Raises:
         AssertionError: It breaks one.
     """
-    factory = of_heads(make)
-    for promise in promises_of(factory):
-        torch.manual_seed(0)
-        promise(factory)
+    _check(of_heads(make))
 
 
 def of_heads(make: MixerFactory) -> LayerFactory:
@@ -381,6 +376,15 @@ DECLARED: dict[str, tuple[Promise, ...]] = {
 }
 
 
+def _check(make: LayerFactory) -> None:
+    for promise in promises_of(make):
+        torch.manual_seed(0)
+        try:
+            promise(make)
+        except AssertionError as broken:
+            raise AssertionError(f"This does not hold: {name_of(promise)}. {broken}") from broken
+
+
 def _between(inputs: Inputs, start: int, end: int | None = None) -> Inputs:
     """Return the positions from `start` to before `end`."""
     return tuple(x[:, start:end] for x in inputs)
@@ -409,4 +413,8 @@ def _rounded(make: LayerFactory, heads: int, width: int, dtype: torch.dtype) -> 
 
 def _assert_rounded(outputs: Tensor, expected: Tensor) -> None:
     error = (outputs.double() - expected).abs().max() / expected.abs().max()
-    assert error < 2 * torch.finfo(outputs.dtype).eps, f"{error:.2e}"
+    bound = 2 * torch.finfo(outputs.dtype).eps
+    assert error < bound, (
+        f"It is off by {error:.2e} of the largest output in {outputs.dtype}, and {bound:.2e} is "
+        "allowed. Keep sums and states in float32: ops.precision has widened and without_autocast."
+    )

@@ -125,6 +125,19 @@ def test_a_run_trains_on_pictures_with_workers(split):
     assert figures(split / "runs/helped", name) == figures(split / "runs/alone", name)
 
 
+def test_a_model_that_was_taken_along_is_told_where_its_pictures_are(split, tmp_path):
+    words = (*TINY, "data=folder", f"data.path={split}", "data.batch_size=4", "data.size=4")
+    places = (f"paths.runs={tmp_path}/runs",)
+    run("train", *words, "trainer=cpu", "trainer.max_steps=1", *places, "run_id=a")
+    run("export", "ckpt=a", f"out={tmp_path}/taken", *places)
+    job = (f"ckpt={tmp_path}/taken", "gif=false", *places)
+    message = complaint("sample", *job)
+    assert f"data.path={split.name} does not exist" in message
+    assert "data_root=DIR; or image=FILE, or mode=generate" in message
+    for told in (("images=1", f"data_root={split}"), ("n=1", "mode=generate")):
+        assert "1 image" in run("sample", *job, *told, f"out={tmp_path}/{told[0][0]}")
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_damaged_picture_is_one_line(split, workers):
     path = split / "train/cats/000.png"

@@ -10,7 +10,7 @@ from hydra.errors import MissingConfigException
 
 from linear_transformers.config.composition import about_composition
 from linear_transformers.config.folder import Configurations
-from linear_transformers.pictures.tables import print_rows
+from linear_transformers.pictures.tables import print_rows, rounded
 from linear_transformers.runs.sweeps import Outcome, Sweep
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, figures, run, run_apart
@@ -46,7 +46,7 @@ def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
     assert "2 jobs" in printed
     assert "results.md" in printed
     for job in jobs:
-        assert str(job["figures"]["test_bits_per_dim"]) in printed
+        assert str(rounded(job["figures"]["test_bits_per_dim"])) in printed
 
 
 def test_an_experiment_knows_its_models_and_the_command_line_wins(tmp_path):
@@ -128,7 +128,7 @@ def test_no_figure_is_cut_at_80_columns(monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     for row in rows:
-        assert all(str(row[name]) in printed for name in names)
+        assert all(str(rounded(row[name])) in printed for name in names)
     assert all(name.replace("_", " ") in printed for name in names)
     assert "same" not in printed
 

@@ -1,5 +1,6 @@
 """A progress bar for the whole run; without a terminal, lines."""
 
+import math
 import time
 from datetime import timedelta
 from typing import Any
@@ -29,11 +30,11 @@ class Progress(Callback):
         self.console = Console()
         self.printed = (0.0, -1)  # when, and at which step
         self.bar: Bar | None = None
-        self.start = 0.0
+        self.start, self.first = 0.0, 0  # when, and at which step
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.start = time.monotonic()
-        self.printed = (self.start, trainer.global_step)
+        self.start, self.first = time.monotonic(), trainer.global_step
+        self.printed = (self.start, self.first)
         if not (trainer.is_global_zero and self.console.is_terminal):
             return
         self.bar = Bar(
@@ -80,18 +81,27 @@ class Progress(Callback):
     def _line(self, trainer: Trainer) -> None:
         if self.console.is_terminal or not trainer.is_global_zero:
             return
-        now = time.monotonic()
+        now, total = time.monotonic(), _total_steps(trainer)
         self.printed = (now, trainer.global_step)
-        print(
-            f"epoch {trainer.current_epoch}  step {trainer.global_step}/{_total_steps(trainer)}  "
-            f"{_figures(trainer)}  {timedelta(seconds=round(now - self.start))}",
-            flush=True,
-        )
+        passed, done = now - self.start, trainer.global_step - self.first
+        parts = [
+            f"epoch {trainer.current_epoch}",
+            f"step {trainer.global_step}/{total}",
+            _figures(trainer),
+            _clock(passed),
+        ]
+        if done and trainer.global_step < total < math.inf:
+            parts[-1] += f", {_clock(passed * (total - trainer.global_step) / done)} left"
+        print("  ".join(parts), flush=True)
 
     def _close(self) -> None:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def _total_steps(trainer: Trainer) -> float:

@@ -84,12 +84,17 @@ class FolderImages(ImageSource):
 
     def _pictures(self, folder: str) -> np.ndarray:
         """Return the paths of all pictures of a folder, in an order that does not change."""
+        if not self.path.is_dir():
+            raise ValueError(
+                f"data.path={self.path} does not exist. Give the folder of the pictures (for "
+                "sample.py: data_root=DIR; or image=FILE, or mode=generate)."
+            )
         place = self.path / folder
         found = sorted(str(p) for p in place.rglob("*") if p.suffix.lower() in SUFFIXES)
         if not found:
             raise ValueError(
-                f"data.path={self.path}: {place} has no pictures ({', '.join(SUFFIXES)}). Give a "
-                "folder with train/ and test/, or one of pictures to split."
+                f"data.path={place} has no pictures ({', '.join(SUFFIXES)}). Give a folder with "
+                "train/ and test/, or one of pictures to split."
             )
         return np.array(found, dtype=object)
 

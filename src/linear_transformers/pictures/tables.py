@@ -1,5 +1,6 @@
 """Tables: rows as Markdown, and figures in the terminal."""
 
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -63,14 +64,22 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         title, others = "", others[count:]
 
 
+def rounded(value: Any) -> Any:
+    """Return a number by its first four digits, which is what a measurement can be good for."""
+    if not isinstance(value, float) or not math.isfinite(value):
+        return value
+    figure = float(f"{value:.4g}")
+    return int(figure) if abs(figure) >= 1000 else figure
+
+
 def _width(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:
     """Return the width of a table: its columns are two blanks apart."""
     return sum(max(len(name), *(len(_shown(row.get(name))) for row in rows)) + 2 for name in names)
 
 
 def _shown(value: Any) -> str:
-    return "" if value is None else str(value)
+    return "" if value is None else str(rounded(value))
 
 
 def _cell(value: Any) -> str:
-    return "" if value is None else str(value).replace("|", "\\|")
+    return _shown(value).replace("|", "\\|")

@@ -1,5 +1,7 @@
 """Taking a trained model along, for export.py: weights and plain data, ONNX, a page."""
 
+import json
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -10,6 +12,7 @@ import numpy as np
 import torch
 import yaml
 
+from linear_transformers.config.choices import FOREIGN, PACKAGE, allowing, classes_in
 from linear_transformers.config.messages import brief, override
 from linear_transformers.config.ranges import CountOrNone, Size
 from linear_transformers.export import onnx
@@ -27,11 +30,11 @@ from linear_transformers.tasks.base import Task, Trained, Use, Watch
 LOADING = """```python
 import linear_transformers as lt
 
-model = lt.load("DIR")  # this folder
+model = lt.load({arguments})  # this folder
 ```
 
-Nothing here is code: `config.json` is checked like a command line, and names classes of the
-project only."""
+Nothing here is code: `config.json` is checked like a command line, and names classes of {whose}
+only."""
 
 
 @dataclass(kw_only=True)
@@ -178,7 +181,7 @@ class Export(Use[Trained]):
         if self.hub is not None:
             print(f"hub      {upload(out, self.hub)}")
         program = next(iter(trained.task.uses))
-        print(f"next     {call_of(program)} {override('ckpt', out)}")
+        print(f"next     {call_of(program)} {shlex.join([override('ckpt', out), *allowing()])}")
 
 
 @dataclass(kw_only=True)
@@ -250,8 +253,19 @@ def card(trained: Trained, *, license: str | None, precision: str) -> str:
             f"{start['date']}."
         )
     parts += [f"{caution[0].upper()}{caution[1:]}." for caution in task.cautions()]
-    parts.append(LOADING)
+    parts.append(loading(config))
     return "\n\n".join(parts) + "\n"
+
+
+def loading(config: Mapping[str, Any]) -> str:
+    """Return how to load an exported model, and whose classes it names."""
+    packages, known = (
+        {name.partition(".")[0] for name in names}
+        for names in (classes_in(config), (PACKAGE, *FOREIGN))
+    )
+    others = sorted(packages - known)
+    arguments = f'"DIR", allow={json.dumps(others)}' if others else '"DIR"'
+    return LOADING.format(arguments=arguments, whose=" and ".join(["the project", *others]))
 
 
 def in_words(task: Task) -> str:

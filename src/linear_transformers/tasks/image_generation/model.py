@@ -43,9 +43,10 @@ class ImageModel(SequenceModel):
         """
         data = self.data
         if data_root is not None:
-            if "root" not in data.options:
-                raise ValueError(f"data_root={data_root} was given, but {data.name} has no root.")
-            data = data.with_options(root=data_root)
+            names = [name for name in ("root", "path") if name in data.options]
+            if not names:
+                raise ValueError(f"data_root={data_root} was given, but {data.name} has no folder.")
+            data = data.with_options(**{names[0]: data_root})
         source = data()
         if source.shape != self.shape:
             raise ValueError(
