@@ -64,12 +64,12 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         title, others = "", others[count:]
 
 
-def rounded(value: Any) -> Any:
-    """Return a number by its first four digits, which is what a measurement can be good for."""
+def rounded(value: Any, *, digits: int = 4) -> Any:
+    """Return a number by its first digits: four are what a measurement can be good for."""
     if not isinstance(value, float) or not math.isfinite(value):
         return value
-    figure = float(f"{value:.4g}")
-    return int(figure) if abs(figure) >= 1000 else figure
+    figure = float(f"{value:.{digits}g}")
+    return int(figure) if abs(figure) >= 10 ** (digits - 1) else figure
 
 
 def _width(names: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> int:

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from linear_transformers.files import replacing
-from linear_transformers.pictures.tables import markdown, print_rows
+from linear_transformers.pictures.tables import markdown, print_rows, rounded
 from linear_transformers.runs.folder import AUTO, LOCK, claim_folder, locked, shown
 
 SEED = "seed"
@@ -245,7 +245,8 @@ def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, 
         elif name == SEED:
             mean[name] = f"{len(rows)} seeds"
         elif name != "job" and all(isinstance(value, int | float) for value in values):
-            mean[name] = f"{fmean(values):.4g} ± {stdev(values):.2g}"
+            spread = rounded(stdev(values), digits=2)
+            mean[name] = f"{rounded(fmean(values))} ± {spread}" if spread else values[0]
     return mean
 
 

@@ -244,7 +244,7 @@ def _report(folder: SampleFolder) -> None:
     count = len(record.images)
     print(
         f"{count} image{'s' if count > 1 else ''}, {figures['images_per_second']:.2f} a second, "
-        f"{bits:.3f} bits/dim on average"
+        f"{bits:.3f} bits/dim of whole images"
     )
     if record.steps:
         print(
