@@ -95,19 +95,20 @@ def picture(found: dict[str, Row], path: Path) -> Path:
         names = [name for name in MAPS if name in trained and name in costs]
         figures = {name: trained[name][figure_of(trained)] for name in names}
         highest = without_outliers(figures.values())
-        for i, name in enumerate(names):
+        for name in names:
             inside = figures[name] <= highest
             x, y = time_of(costs, name), min(figures[name], highest)
-            label = name if inside else f"{name}: {figures[name]:.3g}, above"
             deviation = trained[name].get("deviation", 0) if inside else 0
-            axes.errorbar(x, y, deviation, fmt="o" if inside else "^", color=f"C{i}", capsize=3)
-            axes.annotate(label, (x, y), (6, 3), textcoords="offset points", color=f"C{i}")
+            axes.errorbar(x, y, deviation, fmt="o" if inside else "^", label=name, capsize=3)
+            if not inside:
+                text = f"{figures[name]:.3g}, above"
+                axes.annotate(text, (x, y), (0, 6), textcoords="offset points", ha="center")
         axes.set_title(place.removeprefix("maps-"))
         axes.set_xlabel("training step, times elu's")
         axes.set_ylabel(figure_of(trained).replace("_", " "))
-        axes.margins(x=0.25)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
+    panels[0, -1].legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False)
     return saved(figure, path)
 
 
