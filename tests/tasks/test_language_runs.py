@@ -220,10 +220,11 @@ def test_without_end_until_it_is_stopped(runs, tmp_path):
     words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", "length=null", "end=false"]
     process = subprocess.Popen(
         [sys.executable, PROJECT / "sample.py", *words, f"out={tmp_path}/out"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT, bufsize=0,
     )  # fmt: skip
     assert process.stdout is not None
-    shown = process.stdout.read(2000)
+    # Byte by byte: what a buffer has read ahead, communicate() does not see.
+    shown = b"".join(process.stdout.read(1) for _ in range(2000))
     process.send_signal(signal.SIGTERM)  # a shell may have us ignore Ctrl-C in the background
     rest, said = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM
