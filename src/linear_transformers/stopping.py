@@ -82,6 +82,16 @@ def catching(*, silent: bool = False) -> Iterator[None]:
         _state.noted = None
 
 
+def left_to_parent(worker: int = 0) -> None:
+    """Ignore the signals in a worker, which gets those of its group: its parent ends it.
+
+    Args:
+        worker: The worker's number, which a loader of torch gives.
+    """
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 @contextmanager
 def deferred(*, silent: bool = False) -> Iterator[None]:
     """Note signals instead of raising; whoever finds one by `noted` or `check` ends the body.

@@ -1,13 +1,18 @@
 """Pictures in folders: which are read, how, and in what order."""
 
 import itertools
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from linear_transformers.data import FolderImages, ImageShape
-from tests.programs import TINY, complaint, figures, run
+from tests.conftest import PROJECT, TINY
+from tests.programs import complaint, figures, run
 
 OPTIONS = {"batch_size": 4, "workers": 0}
 
@@ -136,6 +141,24 @@ def test_a_model_that_was_taken_along_is_told_where_its_pictures_are(split, tmp_
     assert "data_root=DIR; or image=FILE, or mode=generate" in message
     for told in (("images=1", f"data_root={split}"), ("n=1", "mode=generate")):
         assert "1 image" in run("sample", *job, *told, f"out={tmp_path}/{told[0][0]}")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_that_workers_get_too_is_the_runs_alone(split, name):
+    """As from Ctrl-C, `timeout` or Slurm, which tell all processes."""
+    words = (*TINY, "data=folder", f"data.path={split}", "data.batch_size=4", "data.workers=1")
+    words += ("data.size=4", "trainer=cpu", "trainer.max_epochs=10000", f"paths.runs={split}/runs")
+    with subprocess.Popen(
+        [sys.executable, PROJECT / "train.py", *words, "run_id=a"], start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=PROJECT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        assert any(line.startswith("epoch 1") for line in process.stdout)
+        os.killpg(process.pid, signal.Signals[name])
+        said = process.stdout.read()
+    assert process.returncode == 128 + signal.Signals[name], said
+    assert "resume=auto" in said
+    assert (split / "runs/a/checkpoints/last.ckpt").is_file()
 
 
 @pytest.mark.parametrize("workers", [0, 1])

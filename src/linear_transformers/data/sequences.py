@@ -14,6 +14,7 @@ from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.base import DataSource, Shape, Split
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
 from linear_transformers.data.rows import Rows, some
+from linear_transformers.stopping import left_to_parent
 
 Array = Integer[np.ndarray, "_ ..."]
 Items = Array | Rows
@@ -134,6 +135,7 @@ class SequenceSource(DataSource):
             pin_memory=torch.cuda.is_available(),
             num_workers=self.workers,
             persistent_workers=self.workers > 0,
+            worker_init_fn=left_to_parent,
         )
 
 
