@@ -1,5 +1,6 @@
 """What the tests share. Shapes are checked in every call: see addopts in pyproject.toml."""
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,6 +15,7 @@ import torch
 if not torch.cuda.is_available():  # before Triton is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+import jaxtyping
 import pytest
 
 from linear_transformers import kernels
@@ -62,14 +64,14 @@ def configured(*overrides: str) -> TrainJob:
     return TrainJob(**checked(TrainJob, composed(*overrides), ""))
 
 
-def transformers() -> list[str]:
-    """Return every model= that is a stack of blocks."""
-    names = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
-    kinds = {name: composed(f"model={name}")["model"]["_target_"] for name in names}
-    return [name for name in names if kinds[name].endswith(".Transformer")]
-
-
-TRANSFORMERS = transformers()
+# Every model=, composed, and those of them that are a stack of blocks.
+MODELS: dict[str, dict[str, Any]] = {
+    path.stem: composed(f"model={path.stem}")["model"]
+    for path in sorted((CONF / "model").glob("*.yaml"))
+}
+TRANSFORMERS = [
+    name for name, model in MODELS.items() if model["_target_"].endswith(".Transformer")
+]
 
 
 def autoregressive(
@@ -97,6 +99,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("gpu"):
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+def pytest_collection_finish() -> None:
+    """What was imported is no garbage: nobody need look for it there again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def shapes_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For functions that are called by the thousand, whose shapes other tests check."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,7 +4,7 @@ from functools import cache
 
 from linear_transformers.attention import AttentionFactory, CausalAttention
 from linear_transformers.config.choices import checked_choice
-from tests.conftest import CONF, TRANSFORMERS, composed
+from tests.conftest import CONF, MODELS, TRANSFORMERS, composed
 
 HEADS, WIDTH = 3, 8
 # Numbers at which a short sequence meets everything that a long one does.
@@ -40,7 +40,7 @@ ATTENTIONS = [
     name
     for name in TRANSFORMERS
     if name not in ("linear_conv", "hybrid")  # whose attentions others have
-    and "attention" in composed(f"model={name}")["model"]["mixer"]
+    and "attention" in MODELS[name]["mixer"]
 ]
 
 
@@ -50,7 +50,7 @@ def choices() -> list[tuple[str, ...]]:
     found = []
     for name in ATTENTIONS:
         model = f"model={name}"
-        if "feature_map" in composed(model)["model"]["mixer"]["attention"]:
+        if "feature_map" in MODELS[name]["mixer"]["attention"]:
             found += [(model, f"model/feature_map={phi}") for phi in maps]
         else:
             found.append((model,))

@@ -21,6 +21,7 @@ def attention(request) -> CausalAttention:
     return build(request.param)
 
 
+@pytest.mark.usefixtures("shapes_unchecked")
 @pytest.mark.parametrize(
     ("choice", "promise"),
     [
