@@ -144,7 +144,7 @@ def _on_signal(number: int, frame: object) -> None:
         if not _state.deferring:
             raise Stopped(_state.noted)
         if not _state.silent:  # print may be what was interrupted
-            os.write(2, b"stopping at the end of the batch; Ctrl-C now ends at once\n")
+            os.write(2, b"stopping at the end of the batch; Ctrl-C in a second ends at once\n")
     elif number == Signals.SIGINT and now - _state.since > SAME_KEYPRESS:
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

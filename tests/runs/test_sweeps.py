@@ -11,7 +11,7 @@ from hydra.errors import MissingConfigException
 from linear_transformers.config.composition import about_composition
 from linear_transformers.config.folder import Configurations
 from linear_transformers.pictures.tables import print_rows, rounded
-from linear_transformers.runs.sweeps import Outcome, Sweep
+from linear_transformers.runs.sweeps import Outcome, Sweep, best_of
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, figures, run, run_apart
 
@@ -47,6 +47,20 @@ def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
     assert "results.md" in printed
     for job in jobs:
         assert str(rounded(job["figures"]["test_bits_per_dim"])) in printed
+    best = min(jobs, key=lambda job: job["figures"]["val_bits_per_dim"])
+    (word,) = (word for word in best["overrides"] if "feature_map" in word)
+    assert f"best     {word}, by validation" in printed
+
+
+def test_the_best_is_that_of_the_mean_over_seeds():
+    def job(width: int, seed: int, objective: float | None, name: str = "val_loss") -> dict:
+        words = [f"width={width}", f"seed={seed}", "depth=2"]
+        return {"overrides": words, "objective": objective, "figures": {name: objective}}
+
+    jobs = [job(1, 0, 3.0), job(1, 1, 1.0), job(2, 0, 1.5), job(2, 1, 1.5), job(3, 0, None)]
+    assert best_of(jobs) == "width=2"
+    assert best_of(jobs[:2]) is None  # nothing to choose from
+    assert best_of([job(1, 0, 1.0, "test_loss"), job(2, 0, 2.0, "test_loss")]) is None
 
 
 def test_an_experiment_knows_its_models_and_the_command_line_wins(tmp_path):

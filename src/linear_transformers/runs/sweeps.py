@@ -184,7 +184,10 @@ class Sweep:
             return
         self._summarise()
         print_rows(f"{len(jobs)} jobs", rows_of(jobs))
-        print(f"\ntable    {shown(self.folder)}/results.md, results.json")
+        print()
+        if (choice := best_of(jobs)) is not None:
+            print(f"best     {choice}, by validation")
+        print(f"table    {shown(self.folder)}/results.md, results.json")
         failed = [job for job in jobs if job["status"] != "done"]
         for job in failed:
             print(f"job {job['job']} {job['status']}: {job['message']}", file=sys.stderr)
@@ -248,6 +251,20 @@ def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, 
             spread = rounded(stdev(values), digits=2)
             mean[name] = f"{rounded(fmean(values))} ± {spread}" if spread else values[0]
     return mean
+
+
+def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
+    """Return the swept choices that validated best, in the mean of their seeds; None if there was
+    nothing to choose from, or nothing was validated."""
+    keys = [key for key in _swept(jobs) if key != SEED]
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for job in jobs:
+        if job["objective"] is not None and any(name.startswith("val_") for name in job["figures"]):
+            choices = _choices(job["overrides"])
+            words = tuple(f"{key}={choices[key]}" for key in keys if key in choices)
+            groups.setdefault(words, []).append(job["objective"])
+    means = {words: fmean(values) for words, values in groups.items()}
+    return shlex.join(min(means, key=means.__getitem__)) if len(means) > 1 else None
 
 
 def table_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -28,7 +28,7 @@ def report_costs(task: SequenceTask, noun: str, output: Output) -> None:
     output.table("state/bytes", state)
     if speed:
         print_table(
-            f"sampling, {SPEED_BATCH} {noun} side by side",
+            f"sampling, {SPEED_BATCH} {noun} side by side, in plain PyTorch",
             *(
                 (
                     row["form"],
