@@ -126,7 +126,8 @@ mnist=(data=mnist data.root="$data" data.batch_size=100 optimizer.lr=3.2e-4)
 cifar10=(data=cifar10 data.root="$data" data.batch_size=40 optimizer.lr=4e-4)
 if [[ -f $data/cifar10.npz ]]; then
   cifar10=(data=arrays data.path="$data/cifar10.npz" data.val_size=5000 model.num_layers=16
-    model.num_heads=8 model.model_dim=256 trainer.max_epochs=112 "${cifar10[@]:2}")
+    model.num_heads=8 model.model_dim=256 model.norm=post optimizer=radam scheduler=constant
+    trainer.max_epochs=112 "${cifar10[@]:2}")
 fi
 pytest=(-W default -p no:cacheprovider -n 4) # four processes compile kernels side by side
 parity=(tests/{attention,kernels,models,sampling,training})

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import shutil
 
@@ -320,6 +321,40 @@ def test_weights_are_taken_where_they_fit(made, tmp_path):
     other = ("model.model_dim=32", "task/distribution=categorical")
     message = complaint("train", *words, "run_id=none", *other)
     assert "none of its weights fit" in message
+
+
+def test_a_run_that_tunes_another_has_its_model(again, tmp_path):
+    """Unless the command line says otherwise; and where the other is gone, its own."""
+    theirs = read_checkpoint(again / "checkpoints/best.ckpt")["config"]["model"]
+    assert (theirs["num_layers"], theirs["norm"]) == (2, "pre")
+    images = np.random.default_rng(0).integers(0, 17, (60, 8, 8), np.uint8)
+    np.savez(tmp_path / "own.npz", x_train=images, x_test=images[:20])
+    words = (
+        "logger=none", "trainer=cpu", "debug=step", "test=false", f"paths.runs={tmp_path}",
+        "data=arrays", f"data.path={tmp_path}/own.npz", "data.num_levels=17", "init_from=a",
+    )  # fmt: skip
+    printed = run("train", *words, "run_id=b", "model.dropout=0.4", "resume=auto")
+    taken, of = re.search(r"weights  (\d+) of (\d+) tensors", printed).groups()
+    assert taken == of
+    ours = read_checkpoint(tmp_path / "b/checkpoints/last.ckpt")["config"]["model"]
+    assert ours == {**theirs, "dropout": 0.4}
+    assert "1 layers of LSTM" in run(
+        "train", *words, "run_id=c", "model=lstm", "model.num_layers=1"
+    )
+    several = complaint("train", "-m", *words[:-1], "init_from=a,b")
+    assert "init_from=a,b: their models may differ. Add model=." in several
+    shutil.rmtree(again)
+    longer = ("model.dropout=0.4", "resume=auto", "trainer.max_epochs=2")
+    assert "resume" in run("train", *words, "run_id=b", *longer)
+
+
+def test_whoever_tunes_a_model_of_foreign_classes_has_to_trust_them(again):
+    path = again / "checkpoints/best.ckpt"
+    checkpoint = read_checkpoint(path)
+    checkpoint["config"]["model"]["mixer"] = {"_target_": "tests.faults.places.FailAt"}
+    forge(checkpoint, path)
+    message = complaint("train", *QUICK[-2:], f"paths.runs={again.parent}", "init_from=a")
+    assert "add allow=[tests]" in message
 
 
 def test_a_checkpoint_knows_what_it_is_tested_on(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import shlex
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.stopping import Stopped, catching, pass_on
+from tests.conftest import PROJECT
 from tests.programs import QUICK, figures, metrics, run
 
 EPOCHS = (
@@ -46,6 +48,26 @@ def whole(tmp_path_factory):
         return made[options]
 
     return of
+
+
+# Whose exit is another Ctrl-C.
+IMPATIENT = """
+import atexit, os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+from train import main
+main()
+"""
+
+
+def test_a_key_pressed_while_a_stopped_run_ends_is_no_traceback(tmp_path):
+    words = (*EPOCHS, f"paths.runs={tmp_path}", *signal_at("train_batch_end", 2, "SIGINT"))
+    done = subprocess.run(
+        [sys.executable, "-c", IMPATIENT, *words], cwd=PROJECT, capture_output=True, text=True
+    )
+    assert done.returncode == -signal.SIGINT
+    assert "stopped  by Ctrl-C" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture

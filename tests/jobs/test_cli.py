@@ -42,6 +42,8 @@ def complaint(monkeypatch, tmp_path):
         ("model.num_layer=3", ("model.num_layer", "Did you mean num_layers?")),
         ("trainer.max_epoch=3", ("trainer.max_epoch", "Did you mean max_epochs?")),
         ("experimnt=x", ("experimnt", "Did you mean experiment?")),
+        ("trainer.epochs=3", ("Did you mean max_epochs or min_epochs?",)),
+        ("--model=linear", ("options have no dashes", "model=VALUE")),
         ("lr=0.1", ("lr is not a key", "Did you mean optimizer.lr?")),
         ("batch_size=2", ("Did you mean data.batch_size?",)),
         ("num_layers=2", ("Did you mean model.num_layers?",)),

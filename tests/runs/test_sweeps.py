@@ -49,7 +49,7 @@ def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
         assert str(rounded(job["figures"]["test_bits_per_dim"])) in printed
     best = min(jobs, key=lambda job: job["figures"]["val_bits_per_dim"])
     (word,) = (word for word in best["overrides"] if "feature_map" in word)
-    assert f"best     {word}, by validation" in printed
+    assert f"best     {word}: {rounded(best['figures']['val_bits_per_dim'])} in val" in printed
 
 
 def test_the_best_is_that_of_the_mean_over_seeds():
@@ -58,7 +58,9 @@ def test_the_best_is_that_of_the_mean_over_seeds():
         return {"overrides": words, "objective": objective, "figures": {name: objective}}
 
     jobs = [job(1, 0, 3.0), job(1, 1, 1.0), job(2, 0, 1.5), job(2, 1, 1.5), job(3, 0, None)]
-    assert best_of(jobs) == "width=2"
+    assert best_of(jobs) == "width=2: 1.5 in validation; width=1: 2.0"
+    negated = [job(1, 0, -0.5), job(2, 0, -0.25)]  # an accuracy
+    assert best_of(negated) == "width=1: 0.5 in validation; width=2: 0.25"
     assert best_of(jobs[:2]) is None  # nothing to choose from
     assert best_of([job(1, 0, 1.0, "test_loss"), job(2, 0, 2.0, "test_loss")]) is None
 

@@ -121,10 +121,13 @@ def check_sweep(words: Sequence[str]) -> None:
 
 def value_of(key: str, arguments: Sequence[str]) -> str | None:
     """Return the value that a command line gives a key, of a sweep the first one."""
+    return next(iter(values_of(key, arguments)), None)
+
+
+def values_of(key: str, arguments: Sequence[str]) -> list[str]:
+    """Return the values that a command line gives a key: several for a sweep."""
     words = [word for word in arguments if word.startswith(f"{key}=")]
-    if not words:
-        return None
-    return _values(words[-1])[0]
+    return _values(words[-1]) if words else []
 
 
 def num_jobs(words: Sequence[str]) -> int:

@@ -2,16 +2,17 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from reprlib import Repr
 
 
 def nearest(name: str, names: Iterable[str]) -> str:
-    """Return a hint that names the closest choice, or all of them where none is close."""
+    """Return a hint that names the closest choices, or all of them where none is close."""
     known = sorted({name for name in names if not name.startswith("_")})
-    close = get_close_matches(name, known, n=1)
+    close = {x: SequenceMatcher(None, x, name).ratio() for x in get_close_matches(name, known)}
     if close:
-        return f"Did you mean {close[0]}?"
+        best = [x for x in known if close.get(x) == max(close.values())]
+        return f"Did you mean {' or '.join(best)}?"
     return f"There are: {', '.join(known)}." if known else "It takes none."
 
 
@@ -40,6 +41,17 @@ def in_quotes(text: str) -> str:
     # Backslashes mean themselves, but for those before a quote.
     escaped = re.sub(r"(\\*)('|\Z)", lambda x: 2 * x[1] + ("\\'" if x[2] else ""), text)
     return f"'{escaped}'"
+
+
+def hydra_value(value: object) -> str:
+    """Return plain data as Hydra reads it."""
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{hydra_value(part)}' for key, part in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(hydra_value, value))}]"
+    if isinstance(value, str):
+        return in_quotes(without_interpolation(value))
+    return "null" if value is None else str(value)
 
 
 def without_interpolation(text: str) -> str:

@@ -148,7 +148,7 @@ class ArrayImages(ImageSource):
         if name not in arrays:
             raise ValueError(
                 f"{self.path} has no array {name}; it holds {sorted(arrays)}. "
-                "x_train and x_test are needed, x_val is optional."
+                "x_train and x_test are needed, x_val is optional; pictures are for data=folder."
             )
         images = arrays[name]
         axes = len(images.shape)

@@ -50,6 +50,11 @@ class DataSource(ABC):
     def shape(self) -> Any:
         """The `Shape` of the data."""
 
+    @property
+    def description(self) -> str:
+        """The data in one line, for a run's log."""
+        return self.shape.description
+
     def fetch(self) -> None:  # noqa: B027
         """Download what is missing. Called in one process only."""
 

@@ -105,6 +105,12 @@ class SequenceSource(DataSource):
             self._splits = splits
         return self._splits
 
+    @property
+    def description(self) -> str:
+        train, val, test = (f"{len(items):,}" for items in self.splits)
+        counts = f"{train} to train, {val} to validate, {test} to test"
+        return f"{self.shape.description}; {counts}"
+
     def check(self, world_size: int) -> None:
         count = len(self.splits.train)
         if count < world_size:

@@ -1,5 +1,6 @@
 """The command line: help at once, Hydra's composition, and error messages of one line."""
 
+import atexit
 import gc
 import os
 import re
@@ -31,10 +32,11 @@ from linear_transformers.config.composition import (
     register_project,
     resolved_data,
     value_of,
+    values_of,
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
-from linear_transformers.config.messages import first_line, out_of_memory, override
+from linear_transformers.config.messages import first_line, hydra_value, out_of_memory, override
 from linear_transformers.files import room
 from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import call_again, call_of, cores, in_words_of_this_call
@@ -60,6 +62,7 @@ VALUED = {
 }
 SWEEP_FOLDER = "hydra.sweep.dir"
 JOBLIB = "hydra/launcher=joblib"
+CHOOSE_MODEL = ("model=", "model/", "experiment=")
 TRUE = ("true", "1", "yes", "on", "y", "t")
 # The jobs, imported when they are to run: torch takes seconds.
 TRAINING = "linear_transformers.jobs.train:run"
@@ -109,6 +112,8 @@ class Program:
             if is_first_process():
                 lines = stopped.lines or self._before_the_job(stopped, arguments)
                 print(f"stopped  {stopped}", *lines, sep="\n", file=sys.stderr, flush=True)
+            # What is kept is kept: a further Ctrl-C, while libraries clean up, ends the process.
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
             sys.exit(stopped.exit_code)
         except JobFailedError:
             sys.exit(1)
@@ -149,6 +154,8 @@ class Program:
                 self.found = use_of(self.name, conf, overrides, self.project)
             overrides = conf.quoted(overrides, [word.partition("=")[2] for word in self.found])
             check_sweep(overrides)
+            if self.job == TRAINING:
+                self.found = model_of(overrides, self.project)
         sweep = None
         if MULTIRUN & {*overrides}:
             self.num_jobs = num_jobs(overrides)
@@ -159,7 +166,8 @@ class Program:
             if JOBLIB in rest and not proposed:  # joblib divides the cores by its processes
                 rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
             overrides = ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
-        words = [*with_defaults_open(overrides, conf.groups), *self.found]
+        # What is found first: what was typed changes it.
+        words = [*self.found, *with_defaults_open(overrides, conf.groups)]
         sys.argv = [self.typed[0], *_hydras_first(words)]  # where Hydra reads them
         with sweep.held() if sweep else nullcontext(), _traceback("1"):
             self.sweep = sweep  # to be reported, now that nobody else is at work on it
@@ -178,7 +186,7 @@ class Program:
     def _sweep_of(self, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
         return Sweep.open(
-            Path(value_of("paths.runs", words) or self.project / "runs"),
+            _runs(words, self.project),
             call=call_of(self.name),
             command=[word for word in words if not word.startswith("sweep.")],
             named=value_of(SWEEP_FOLDER, words),
@@ -241,7 +249,8 @@ class Program:
                 config.pop("verbatim")  # of words that were typed
                 runs = Path(config["paths"]["runs"])
                 # What a person typed, or wrote into a file of their own, may be named.
-                allow(*self.allowed, *classes_in(config))
+                typed = {**config, "model": None} if self.job == TRAINING and self.found else config
+                allow(*self.allowed, *classes_in(typed))
                 if "torch" not in sys.modules:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                     with _uncollected():
@@ -343,8 +352,7 @@ def use_of(
     ckpt = value_of("ckpt", arguments)
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
-    runs = value_of("paths.runs", arguments) or project / "runs"
-    path = find_checkpoint(ckpt, Path(runs))
+    path = find_checkpoint(ckpt, _runs(arguments, project))
     record = folder_of(path) / "config.yaml"
     if path.parent.name == CHECKPOINTS and record.is_file():
         try:
@@ -354,15 +362,43 @@ def use_of(
                 f"{record} is damaged. Remove it: the checkpoints know their configuration."
             ) from error
     else:
-        from linear_transformers.runs.checkpoint import read_checkpoint  # late: torch takes seconds
-
-        config = read_checkpoint(path)["config"]
+        config = _config_in(path)
     match config:
         case {"task": {"_target_": str(target)}}:
             # A task's file has its class's name, in small letters.
             task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
             return [f"{program}={task}"] if task in conf.uses else []
     raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
+
+
+def model_of(arguments: Sequence[str], project: Path) -> list[str]:
+    """Return the overrides that give a run the model of the one whose weights it begins with,
+    unless the command line chooses another.
+
+    Raises:
+        ValueError: There are several such runs, or none of that name, or it is damaged.
+    """
+    names = values_of("init_from", arguments)
+    if names in ([], ["null"]) or any(word.startswith(CHOOSE_MODEL) for word in arguments):
+        return []
+    if len(names) > 1:
+        raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
+    runs = _runs(arguments, project)
+    own = runs / (value_of("run_id", arguments) or "")
+    if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
+        names = [str(own)]  # it goes on, and has that model
+    config = _config_in(find_checkpoint(names[0], runs))
+    return ["~model", f"+model={hydra_value(config['model'])}"]
+
+
+def _runs(arguments: Sequence[str], project: Path) -> Path:
+    return Path(value_of("paths.runs", arguments) or project / "runs")
+
+
+def _config_in(path: Path) -> dict[str, Any]:
+    from linear_transformers.runs.checkpoint import read_checkpoint  # late: torch takes seconds
+
+    return read_checkpoint(path)["config"]
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def announce(
     divided = ", a piece of each sequence on each" if pieces else ""
     parameters = sum(p.numel() for p in task.model.parameters())
     lines = [
-        f"data     {data.shape.description}",
+        f"data     {data.description}",
         f"model    {task.description}, {parameters / 1e6:.2f} M parameters, "
         f"kernel: {task.kernel_on(device)}",
         f"device   {trainer.world_size} x {device.type}{divided}, "

@@ -95,10 +95,12 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
     torch.set_float32_matmul_precision(job.matmul_precision)
     seed_everything(job.seed, workers=True, verbose=False)
     hydra, rank = HydraConfig.get(), rank_zero_only.rank  # pyright: ignore
+    choices = hydra.runtime.choices
     run = claim_run(  # first: from here on, nobody else writes its checkpoints
         Path(job.paths.runs),
         run_id=job.run_id,
-        label=f"{hydra.runtime.choices['data']}-{hydra.runtime.choices['model']}",
+        # A model that another run has is no choice.
+        label=f"{choices['data']}-{choices.get('model', 'tuned')}",
         resume=job.resume if job.train else None,
         rank=rank,
     )

@@ -50,7 +50,7 @@ def portable(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration without the places of a machine.
 
     Paths below the folders of data and runs become relative ones, as they are in a checkout. Of
-    other absolute paths the last name is left.
+    others that are absolute, or lead out of a folder, the last name is left.
 
     Args:
         config: The configuration of a run, as plain data.
@@ -62,7 +62,7 @@ def portable(config: Mapping[str, Any]) -> dict[str, Any]:
             return {key: without_place(part) for key, part in value.items()}
         if isinstance(value, list):
             return [without_place(part) for part in value]
-        if not (isinstance(value, str) and value.startswith("/")):
+        if not (isinstance(value, str) and value.startswith(("/", "../"))):
             return value
         path = Path(value)
         for name, folder in folders.items():

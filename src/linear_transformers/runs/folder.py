@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from errno import ENOLCK, ENOSYS, EOPNOTSUPP
 from pathlib import Path
 from typing import Any
@@ -223,6 +224,8 @@ def find_checkpoint(name: str, runs: Path, *, latest: bool = False) -> Path:
         return run.last_checkpoint if last else run.best_checkpoint()
     known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINTS}"))
     there = f"Runs in {runs}: {', '.join(known[-5:])}." if known else f"{runs} holds no runs yet."
+    if close := get_close_matches(name, known, n=1):
+        there = f"Did you mean {close[0]}? {there}"
     raise ValueError(f"{name} is neither a run nor a checkpoint file. {there}")
 
 

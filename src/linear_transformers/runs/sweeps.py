@@ -186,7 +186,7 @@ class Sweep:
         print_rows(f"{len(jobs)} jobs", rows_of(jobs))
         print()
         if (choice := best_of(jobs)) is not None:
-            print(f"best     {choice}, by validation")
+            print(f"best     {choice}")
         print(f"table    {shown(self.folder)}/results.md, results.json")
         failed = [job for job in jobs if job["status"] != "done"]
         for job in failed:
@@ -254,8 +254,8 @@ def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, 
 
 
 def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
-    """Return the swept choices that validated best, in the mean of their seeds; None if there was
-    nothing to choose from, or nothing was validated."""
+    """Return in words which swept choices validated best, in the mean of their seeds, and which
+    follow; None if there was nothing to choose from, or nothing was validated."""
     keys = [key for key in _swept(jobs) if key != SEED]
     groups: dict[tuple[str, ...], list[float]] = {}
     for job in jobs:
@@ -263,8 +263,12 @@ def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
             choices = _choices(job["overrides"])
             words = tuple(f"{key}={choices[key]}" for key in keys if key in choices)
             groups.setdefault(words, []).append(job["objective"])
-    means = {words: fmean(values) for words, values in groups.items()}
-    return shlex.join(min(means, key=means.__getitem__)) if len(means) > 1 else None
+    order = sorted((fmean(values), shlex.join(words)) for words, values in groups.items())
+    if len(order) < 2:
+        return None
+    # What is best when it is large is negative here.
+    (first, best), (second, next_best) = ((rounded(abs(x)), words) for x, words in order[:2])
+    return f"{best}: {first} in validation; {next_best}: {second}"
 
 
 def table_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

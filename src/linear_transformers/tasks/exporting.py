@@ -110,6 +110,10 @@ class Export(Use[Trained]):
             )
         return {}
 
+    def next_words(self, trained: Trained) -> list[str]:
+        """Return what the first use of an exported folder has to say besides its name."""
+        return []
+
     def page(self, trained: Trained) -> str:
         """Return the page of a model, for a browser.
 
@@ -181,7 +185,8 @@ class Export(Use[Trained]):
         if self.hub is not None:
             print(f"hub      {upload(out, self.hub)}")
         program = next(iter(trained.task.uses))
-        print(f"next     {call_of(program)} {shlex.join([override('ckpt', out), *allowing()])}")
+        words = [override("ckpt", out), *self.next_words(trained), *allowing()]
+        print(f"next     {call_of(program)} {shlex.join(words)}")
 
 
 @dataclass(kw_only=True)

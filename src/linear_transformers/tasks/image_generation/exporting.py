@@ -22,6 +22,10 @@ class ExportImages(ExportSequences):
         np.save(file, images, allow_pickle=False)
         return {EXAMPLES: file.getvalue()}
 
+    def next_words(self, trained: Trained) -> list[str]:
+        # Images of one's own stay where they are: without examples there are none to complete.
+        return ["mode=generate"] if "path" in trained.config["data"] and not self.examples else []
+
     def page(self, trained: Trained) -> str:
         return self.paged(trained, "It completes what you draw", self._images(trained))
 

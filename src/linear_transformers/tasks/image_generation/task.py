@@ -81,7 +81,7 @@ class ImageGeneration(SequenceTask):
         figure = evaluation.figures["bits_per_dim"]
         name = self.model.stack.mixer_name
         if figure > min(tables):
-            name += ", which counting beats: train longer"
+            name += ", which counting beats: train longer, or at another optimizer.lr"
         print_table(
             "test bits/dim",
             ("this model", f"{figure:.3f}", name),
