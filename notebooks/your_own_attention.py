@@ -210,7 +210,7 @@ for job in jobs:
     model = next(word for word in job["overrides"] if word.startswith("model="))
     figures[model.removeprefix("model=")].append(job["figures"]["test_bits_per_dim"])
 assert all(len(found) == 2 for found in figures.values())
-means = {name: sum(found) / 2 for name, found in figures.items()}
+means = {name: round(sum(found) / 2, 3) for name, found in figures.items()}
 # On test images, in bits for each pixel, less is better: to forget helps.
 assert SMALL or means["forgetful"] < means["linear"]
 means
