@@ -4,7 +4,8 @@
     uv run --group dev python -m benchmarks.curves mnist-small --variants linear softmax
 
 The figure on the validation set, as a mean over seeds, of the runs in results/ablation-NAME.json
-that have one. Minutes are those that a run took on its one core, in proportion to its steps.
+that have one. Minutes are those of the quickest run on its one core, in proportion to its steps: others
+may have been held up.
 """
 
 import argparse
@@ -74,7 +75,7 @@ def mean(runs: list[dict[str, Any]], unit: str) -> Points:
             values[step].append(value)
     if not values:
         return {}
-    minutes = fmean(run["seconds"] for run in runs) / 60
+    minutes = min(run["seconds"] for run in runs) / 60
     scale = 1 if unit == UNITS[0] else minutes / max(values)
     return {step * scale: fmean(x) for step, x in values.items() if len(x) == len(runs)}
 

@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -116,6 +117,12 @@ def pytest_collection_finish() -> None:
 def shapes_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """For functions that are called by the thousand, whose shapes other tests check."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _ctrl_c_is_heard() -> None:
+    """Shells have what runs in the background ignore it, and whatever that starts."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

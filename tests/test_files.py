@@ -97,8 +97,6 @@ def start(target: Path, letter: str) -> subprocess.Popen:
     writer = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(target), letter],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert writer.stdout is not None
     assert writer.stdout.readline() == "written\n"

@@ -19,14 +19,12 @@ from tests.conftest import PROJECT
 from tests.faults.test_stopping import EPOCHS, signal_at
 from tests.programs import QUICK, complaint, run
 
-DEAF = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
-
 
 def start(program: str, *arguments: str, **options) -> subprocess.Popen:
     """Start a program as from a shell; its output comes by `communicate`."""
     return subprocess.Popen(
         [sys.executable, PROJECT / f"{program}.py", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **DEAF, **options,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
     )  # fmt: skip
 
 

@@ -53,7 +53,6 @@ def whole(tmp_path_factory):
 # Whose exit is another Ctrl-C.
 IMPATIENT = """
 import atexit, os, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)
 atexit.register(os.kill, os.getpid(), signal.SIGINT)
 from train import main
 main()
@@ -68,14 +67,6 @@ def test_a_key_pressed_while_a_stopped_run_ends_is_no_traceback(tmp_path):
     assert done.returncode == -signal.SIGINT
     assert "stopped  by Ctrl-C" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-@pytest.fixture
-def heard():
-    """Ctrl-C is heard, which shells turn off for what runs in the background."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 def stopped(tmp_path, capsys, *words: str) -> tuple[int, str]:
@@ -135,7 +126,7 @@ def test_a_run_goes_on_to_the_same_bits(tmp_path, capsys, whole, hook, n, option
 @pytest.mark.parametrize(
     ("name", "code"), [("SIGINT", 130), ("SIGUSR1", 138), ("SIGUSR2", 140), ("SIGTERM", 143)]
 )
-def test_every_signal_has_its_exit_code(tmp_path, capsys, heard, name, code):
+def test_every_signal_has_its_exit_code(tmp_path, capsys, name, code):
     found, said = stopped(tmp_path, capsys, "run_id=a", *signal_at("train_batch_end", 2, name))
     assert found == code
     assert ("Ctrl-C" if name == "SIGINT" else name) in said
@@ -173,7 +164,7 @@ def test_a_signal_in_the_test_keeps_the_training(tmp_path, capsys):
     assert sys.argv
 
 
-def test_whoever_heard_a_signal_before_is_given_it_once_the_job_is_saved(heard):
+def test_whoever_heard_a_signal_before_is_given_it_once_the_job_is_saved():
     told = []
     before = signal.signal(signal.SIGUSR2, lambda number, frame: told.append(number))
     try:

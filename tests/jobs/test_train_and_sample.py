@@ -66,8 +66,6 @@ def test_a_stopped_run_says_how_it_goes_on(tmp_path, sent, code):
         [sys.executable, PROJECT / "train.py", *TINY, "trainer=cpu", "trainer.max_epochs=1000",
          f"paths.runs={tmp_path}", "run_id=stopped"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # A shell that runs the tests in the background makes its children deaf to Ctrl-C.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert process.stdout is not None
     next(line for line in process.stdout if line.startswith("epoch"))
