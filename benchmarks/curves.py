@@ -4,8 +4,8 @@
     uv run --group dev python -m benchmarks.curves mnist-small --variants linear softmax
 
 The figure on the validation set, as a mean over seeds, of the runs in results/ablation-NAME.json
-that have one. Minutes are those of the quickest run on its one core, in proportion to its steps: others
-may have been held up.
+that have one. Minutes are those of the quickest run on its one core, in proportion to its steps:
+others may have been held up.
 """
 
 import argparse
@@ -54,7 +54,9 @@ def main() -> None:
             name: mean([run for run in runs if run["variant"] == name], unit) for name in wanted
         }
         ends = {name: [*curve.values()][-1] for name, curve in by_name.items() if curve}
-        highest = without_outliers(ends.values())
+        usual = without_outliers(ends.values())
+        # As high as the others begin, there is room.
+        highest = max(max(by_name[name].values()) for name, end in ends.items() if end <= usual)
         above = ", ".join(f"{name} {end:.3g}" for name, end in ends.items() if end > highest)
         axes.set_title(f"above this picture: {above}" if above else "", fontsize=9)
         draw(
