@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from benchmarks import curves, plots, record
+from benchmarks.plans import PLANS
 
 
 def run(variant: str, values: list[float], seconds: float = 120.0, arguments: str = "a") -> dict:
@@ -13,8 +14,8 @@ def run(variant: str, values: list[float], seconds: float = 120.0, arguments: st
     return {"variant": variant, "arguments": arguments, "seconds": seconds, "curves": curve}
 
 
-def test_curves_are_means_by_step_and_minute():
-    runs = [run("linear", [3.0, 2.0, 1.0], 60), run("linear", [5.0, 4.0], 180)]
+def test_curves_are_means_by_step_and_minute_of_the_quickest():
+    runs = [run("linear", [3.0, 2.0, 1.0], 120), run("linear", [5.0, 4.0], 180)]
     assert curves.mean(runs, "steps") == {10: 4.0, 20: 3.0}
     assert curves.mean(runs, "minutes") == pytest.approx({2 / 3: 4.0, 4 / 3: 3.0})
     assert curves.mean([], "steps") == {}
@@ -24,6 +25,21 @@ def test_outliers_leave_the_others_room():
     assert plots.without_outliers([1.0, 1.1, 1.2, 1.3, 9.0]) == 1.3
     assert plots.without_outliers([1.0, 1.1, 1.2, 1.3, 1.9]) == 1.9
     assert plots.without_outliers([2.0]) == 2.0
+
+
+def test_what_ends_where_others_begin_is_in_the_picture(tmp_path, monkeypatch):
+    """As LSH attention on copying: far behind, and still on its way."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
+    ends = {"linear": 0.01, "softmax": 0.0, "linear_conv": 0.02, "sparse": 0.5, "lsh1": 2.0}
+    runs = [run(name, [1.0, end]) for name, end in ends.items()]
+    monkeypatch.setattr(curves, "PLANS", {"digits": PLANS["digits"]._replace(variants=ends)})
+    rows = [{"variant": name, "arguments": "a"} for name in ends]
+    (tmp_path / "ablation-digits.json").write_text(json.dumps({"rows": rows, "sources": runs}))
+    drawn = []
+    monkeypatch.setattr(curves, "draw", lambda axes, found, **options: drawn.append(found))
+    curves.main()
+    assert set(drawn[0]) == {"linear", "softmax", "linear_conv", "sparse"}
 
 
 def test_runs_that_were_called_otherwise_are_left_out(tmp_path, monkeypatch):
