@@ -16,7 +16,6 @@ import torch
 if not torch.cuda.is_available():  # before Triton is imported
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
-import jaxtyping
 import pytest
 
 from linear_transformers import kernels
@@ -111,12 +110,6 @@ def pytest_collection_finish() -> None:
     """What was imported is no garbage: nobody need look for it there again."""
     gc.collect()
     gc.freeze()
-
-
-@pytest.fixture
-def shapes_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For functions that are called by the thousand, whose shapes other tests check."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -19,8 +19,6 @@ from tests.checkpoints.cases import (
     unpack,
 )
 
-pytestmark = pytest.mark.usefixtures("shapes_unchecked")
-
 EXPECTED = expected()
 # Of other processors and numbers of threads. With two threads, and vectors of other widths or none,
 # figures changed by up to 3e-7, those of four further steps too.

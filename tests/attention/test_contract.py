@@ -21,7 +21,6 @@ def attention(request) -> CausalAttention:
     return build(request.param)
 
 
-@pytest.mark.usefixtures("shapes_unchecked")
 @pytest.mark.parametrize(
     ("choice", "promise"),
     [

@@ -45,6 +45,7 @@ def test_a_run_leaves_what_it_promises(trained):
     for words in (
         "recurrent",
         "recomputed",
+        "this model",
         "counting beats",  # after so few steps
         "histogram   2.408",
         "neighbours  2.412",

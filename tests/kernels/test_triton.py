@@ -55,7 +55,7 @@ def test_segments_do_not_change_what_it_computes(monkeypatch, segments):
 @pytest.mark.parametrize(("c", "m"), [(32, 20), (5, 40)])
 def test_the_start_of_sequences_and_some_gradients_alone(monkeypatch, segments, c, m):
     monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
-    check_parts(triton_linear, 2 * CHUNK + 3, c, m, b=1)
+    check_parts(triton_linear, 2 * CHUNK + 3, c, m)
 
 
 def test_the_widest_heads_and_those_that_are_too_wide(raises_one_line):

@@ -101,7 +101,6 @@ def build(name: str):
     return of_heads(ALL[name])(HEADS, WIDTH).double().eval()
 
 
-@pytest.mark.usefixtures("shapes_unchecked")
 @pytest.mark.parametrize(
     ("name", "promise"),
     [

@@ -21,8 +21,6 @@ from linear_transformers.sampling import (
 )
 from tests.conftest import PROJECT, autoregressive
 
-pytestmark = pytest.mark.usefixtures("shapes_unchecked")
-
 pytest.importorskip("triton", reason="Triton is not for this system")
 
 LENGTH, NUM_VALUES, BATCH = 6, 17, 4

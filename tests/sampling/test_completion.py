@@ -20,8 +20,6 @@ from linear_transformers.sampling import (
 )
 from tests.conftest import autoregressive
 
-pytestmark = pytest.mark.usefixtures("shapes_unchecked")
-
 LENGTH, NUM_VALUES = 24, 17
 
 
