@@ -3,21 +3,17 @@
 import atexit
 import gc
 import os
-import re
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from errno import EDQUOT, EFBIG, ENOSPC
-from glob import iglob
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import hydra
-import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -32,28 +28,27 @@ from linear_transformers.config.composition import (
     register_project,
     resolved_data,
     value_of,
-    values_of,
     with_defaults_open,
 )
 from linear_transformers.config.folder import Configurations
-from linear_transformers.config.messages import first_line, hydra_value, out_of_memory, override
+from linear_transformers.config.messages import first_line, out_of_memory, override
 from linear_transformers.files import room
+from linear_transformers.jobs.named import (
+    ALLOW,
+    check_places,
+    model_of,
+    packages_of,
+    runs_of,
+    use_of,
+)
 from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import call_again, call_of, cores, in_words_of_this_call
-from linear_transformers.runs.folder import (
-    AUTO,
-    CHECKPOINTS,
-    check_name,
-    find_checkpoint,
-    folder_of,
-    is_first_process,
-)
+from linear_transformers.runs.folder import AUTO, is_first_process
 from linear_transformers.runs.sweeps import Outcome, Sweep
 from linear_transformers.stopping import Stopped, catching, pass_on
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
-ALLOW = "allow="  # accepted here only: no file can allow anything
 MULTIRUN = {"-m", "--multirun"}
 # Words for Hydra itself that are followed by a value.
 VALUED = {
@@ -62,7 +57,6 @@ VALUED = {
 }
 SWEEP_FOLDER = "hydra.sweep.dir"
 JOBLIB = "hydra/launcher=joblib"
-CHOOSE_MODEL = ("model=", "model/", "experiment=")
 TRUE = ("true", "1", "yes", "on", "y", "t")
 # The jobs, imported when they are to run: torch takes seconds.
 TRAINING = "linear_transformers.jobs.train:run"
@@ -145,7 +139,7 @@ class Program:
             arguments: The words.
         """
         self.allowing = [word for word in arguments if word.startswith(ALLOW)]
-        self.allowed = _packages(self.allowing)
+        self.allowed = packages_of(self.allowing)
         overrides = [word for word in arguments if word not in self.allowing]
         self.found: list[str] = []
         if not {*COMPLETION} & {*arguments}:
@@ -186,7 +180,7 @@ class Program:
     def _sweep_of(self, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
         return Sweep.open(
-            _runs(words, self.project),
+            runs_of(words, self.project),
             call=call_of(self.name),
             command=[word for word in words if not word.startswith("sweep.")],
             named=value_of(SWEEP_FOLDER, words),
@@ -272,133 +266,6 @@ def _hydras_first(words: Sequence[str]) -> list[str]:
     flags |= {i + 1 for i in flags if words[i] in VALUED}
     own = [word for i, word in enumerate(words) if i in flags]
     return [*own, *(word for i, word in enumerate(words) if i not in flags)]
-
-
-def _packages(words: Sequence[str]) -> list[str]:
-    """Return the packages that words such as `allow=[PACKAGE]` allow.
-
-    Raises:
-        ValueError: One of them is no list of packages, or names one that is not there.
-    """
-    packages = []
-    for word in words:
-        listed = re.fullmatch(r"\[(.*)\]|([^\[\]]*)", word.removeprefix(ALLOW))
-        names = (listed[1] or listed[2] or "").split(",") if listed else [""]
-        packages += [name.strip() for name in names]
-        if not all(re.fullmatch(r"[^\W\d]\w*(\.\w+)*", name) for name in packages):
-            raise ValueError(f"{word} names no packages. Write allow=[PACKAGE].")
-        for package in (name.partition(".")[0] for name in packages):
-            if find_spec(package) is None:
-                raise ValueError(
-                    f"{word}: no package {package} is installed here. Call the program by "
-                    "uv run --with-editable DIR, or set PYTHONPATH=DIR."
-                )
-    return packages
-
-
-def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
-    """Refuse names and paths that lead nowhere, before anything slow is imported.
-
-    Args:
-        config: The composed configuration.
-        inputs: The options that name a file or folder, or a pattern of them, as dotted keys. A
-            value may be `-`.
-
-    Raises:
-        ValueError: There is no such run, checkpoint, file or folder; or the run's name is taken.
-    """
-    for key in inputs:
-        value: Any = config
-        for part in key.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if isinstance(value, str) and value != "-" and not _is_there(value):
-            raise ValueError(f"{key}={value} does not exist.")
-    for key, value in config["paths"].items():
-        if not value:
-            raise ValueError(f"paths.{key} is empty. Give it a folder: paths.{key}=DIR")
-        if not isinstance(value, str):
-            raise ValueError(f"paths.{key}={value} is no path. Write ./{value} if it is a folder.")
-    if "runs" not in config["paths"]:
-        raise ValueError("paths.runs has no value. Give it: paths.runs=DIR")
-    runs = Path(config["paths"]["runs"])
-    resume, name = config.get("resume"), config.get("run_id")
-    if resume == AUTO and name is None:
-        raise ValueError("resume=auto goes on with a run by its name: give run_id=NAME.")
-    if resume == AUTO and not config.get("train"):
-        raise ValueError("resume=auto goes on with training; train=false tests resume=RUN_OR_FILE.")
-    begun = resume == AUTO and any((runs / str(name) / CHECKPOINTS).glob("*.ckpt"))
-    for key in ("resume",) if begun else ("resume", "init_from"):
-        if (value := config.get(key)) is not None and value != AUTO:
-            find_checkpoint(str(value), runs)
-    if name is not None and is_first_process():
-        resume = resume if config.get("train") else None
-        check_name(runs, str(name), resume=None if resume is None else str(resume))
-
-
-def _is_there(path: str) -> bool:
-    return Path(path).exists() or any(iglob(path, recursive=True))  # noqa: PTH207
-
-
-def use_of(
-    program: str, conf: Configurations, arguments: Sequence[str], project: Path
-) -> list[str]:
-    """Return the override that adds what a program takes for the task of its checkpoint.
-
-    The run's config.yaml knows the task; a checkpoint away from its run has to be read.
-
-    Raises:
-        ValueError: No checkpoint is named, or there is none of that name, or it is damaged.
-    """
-    ckpt = value_of("ckpt", arguments)
-    if not ckpt:
-        raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
-    path = find_checkpoint(ckpt, _runs(arguments, project))
-    record = folder_of(path) / "config.yaml"
-    if path.parent.name == CHECKPOINTS and record.is_file():
-        try:
-            config = yaml.safe_load(record.read_text())
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"{record} is damaged. Remove it: the checkpoints know their configuration."
-            ) from error
-    else:
-        config = _config_in(path)
-    match config:
-        case {"task": {"_target_": str(target)}}:
-            # A task's file has its class's name, in small letters.
-            task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
-            return [f"{program}={task}"] if task in conf.uses else []
-    raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
-
-
-def model_of(arguments: Sequence[str], project: Path) -> list[str]:
-    """Return the overrides that give a run the model of the one whose weights it begins with,
-    unless the command line chooses another.
-
-    Raises:
-        ValueError: There are several such runs, or none of that name, or it is damaged.
-    """
-    names = values_of("init_from", arguments)
-    if names in ([], ["null"]) or any(word.startswith(CHOOSE_MODEL) for word in arguments):
-        return []
-    if len(names) > 1:
-        raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
-    runs = _runs(arguments, project)
-    own = runs / (value_of("run_id", arguments) or "")
-    if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
-        names = [str(own)]  # it goes on, and has that model
-    config = _config_in(find_checkpoint(names[0], runs))
-    return ["~model", f"+model={hydra_value(config['model'])}"]
-
-
-def _runs(arguments: Sequence[str], project: Path) -> Path:
-    return Path(value_of("paths.runs", arguments) or project / "runs")
-
-
-def _config_in(path: Path) -> dict[str, Any]:
-    from linear_transformers.runs.checkpoint import read_checkpoint  # late: torch takes seconds
-
-    return read_checkpoint(path)["config"]
 
 
 @contextmanager

@@ -1,0 +1,153 @@
+"""What a command line names: packages, runs, checkpoints and files, before PyTorch is imported."""
+
+import re
+from collections.abc import Mapping, Sequence
+from glob import iglob
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from linear_transformers.config.composition import value_of, values_of
+from linear_transformers.config.folder import Configurations
+from linear_transformers.config.messages import hydra_value
+from linear_transformers.runs.folder import (
+    AUTO,
+    CHECKPOINTS,
+    check_name,
+    find_checkpoint,
+    folder_of,
+    is_first_process,
+)
+
+ALLOW = "allow="  # accepted here only: no file can allow anything
+CHOOSE_MODEL = ("model=", "model/", "experiment=")
+
+
+def runs_of(arguments: Sequence[str], project: Path) -> Path:
+    """Return the folder of the runs that a command line is about."""
+    return Path(value_of("paths.runs", arguments) or project / "runs")
+
+
+def packages_of(words: Sequence[str]) -> list[str]:
+    """Return the packages that words such as `allow=[PACKAGE]` allow.
+
+    Raises:
+        ValueError: One of them is no list of packages, or names one that is not there.
+    """
+    packages = []
+    for word in words:
+        listed = re.fullmatch(r"\[(.*)\]|([^\[\]]*)", word.removeprefix(ALLOW))
+        names = (listed[1] or listed[2] or "").split(",") if listed else [""]
+        packages += [name.strip() for name in names]
+        if not all(re.fullmatch(r"[^\W\d]\w*(\.\w+)*", name) for name in packages):
+            raise ValueError(f"{word} names no packages. Write allow=[PACKAGE].")
+        for package in (name.partition(".")[0] for name in packages):
+            if find_spec(package) is None:
+                raise ValueError(
+                    f"{word}: no package {package} is installed here. Call the program by "
+                    "uv run --with-editable DIR, or set PYTHONPATH=DIR."
+                )
+    return packages
+
+
+def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
+    """Refuse names and paths that lead nowhere, before anything slow is imported.
+
+    Args:
+        config: The composed configuration.
+        inputs: The options that name a file or folder, or a pattern of them, as dotted keys. A
+            value may be `-`.
+
+    Raises:
+        ValueError: There is no such run, checkpoint, file or folder; or the run's name is taken.
+    """
+    for key in inputs:
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, str) and value != "-" and not _is_there(value):
+            raise ValueError(f"{key}={value} does not exist.")
+    for key, value in config["paths"].items():
+        if not value:
+            raise ValueError(f"paths.{key} is empty. Give it a folder: paths.{key}=DIR")
+        if not isinstance(value, str):
+            raise ValueError(f"paths.{key}={value} is no path. Write ./{value} if it is a folder.")
+    if "runs" not in config["paths"]:
+        raise ValueError("paths.runs has no value. Give it: paths.runs=DIR")
+    runs = Path(config["paths"]["runs"])
+    resume, name = config.get("resume"), config.get("run_id")
+    if resume == AUTO and name is None:
+        raise ValueError("resume=auto goes on with a run by its name: give run_id=NAME.")
+    if resume == AUTO and not config.get("train"):
+        raise ValueError("resume=auto goes on with training; train=false tests resume=RUN_OR_FILE.")
+    begun = resume == AUTO and any((runs / str(name) / CHECKPOINTS).glob("*.ckpt"))
+    for key in ("resume",) if begun else ("resume", "init_from"):
+        if (value := config.get(key)) is not None and value != AUTO:
+            find_checkpoint(str(value), runs)
+    if name is not None and is_first_process():
+        resume = resume if config.get("train") else None
+        check_name(runs, str(name), resume=None if resume is None else str(resume))
+
+
+def _is_there(path: str) -> bool:
+    return Path(path).exists() or any(iglob(path, recursive=True))  # noqa: PTH207
+
+
+def use_of(
+    program: str, conf: Configurations, arguments: Sequence[str], project: Path
+) -> list[str]:
+    """Return the override that adds what a program takes for the task of its checkpoint.
+
+    The run's config.yaml knows the task; a checkpoint away from its run has to be read.
+
+    Raises:
+        ValueError: No checkpoint is named, or there is none of that name, or it is damaged.
+    """
+    ckpt = value_of("ckpt", arguments)
+    if not ckpt:
+        raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
+    path = find_checkpoint(ckpt, runs_of(arguments, project))
+    record = folder_of(path) / "config.yaml"
+    if path.parent.name == CHECKPOINTS and record.is_file():
+        try:
+            config = yaml.safe_load(record.read_text())
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ValueError(
+                f"{record} is damaged. Remove it: the checkpoints know their configuration."
+            ) from error
+    else:
+        config = _config_in(path)
+    match config:
+        case {"task": {"_target_": str(target)}}:
+            # A task's file has its class's name, in small letters.
+            task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
+            return [f"{program}={task}"] if task in conf.uses else []
+    raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
+
+
+def model_of(arguments: Sequence[str], project: Path) -> list[str]:
+    """Return the overrides that give a run the model of the one whose weights it begins with,
+    unless the command line chooses another.
+
+    Raises:
+        ValueError: There are several such runs, or none of that name, or it is damaged.
+    """
+    names = values_of("init_from", arguments)
+    if names in ([], ["null"]) or any(word.startswith(CHOOSE_MODEL) for word in arguments):
+        return []
+    if len(names) > 1:
+        raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
+    runs = runs_of(arguments, project)
+    own = runs / (value_of("run_id", arguments) or "")
+    if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
+        names = [str(own)]  # it goes on, and has that model
+    config = _config_in(find_checkpoint(names[0], runs))
+    return ["~model", f"+model={hydra_value(config['model'])}"]
+
+
+def _config_in(path: Path) -> dict[str, Any]:
+    from linear_transformers.runs.checkpoint import read_checkpoint  # late: torch takes seconds
+
+    return read_checkpoint(path)["config"]
