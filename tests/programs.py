@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from hydra._internal.hydra import Hydra
 
 from tests.conftest import PROJECT, TINY
 
@@ -22,11 +23,13 @@ QUICK = (*TINY, "trainer=cpu", "debug=step")
 
 def run(program: str, *arguments: str) -> str:
     """Run `train`, `sample` or `transcribe` in this process: in a test, with shapes checked and
-    warnings as errors."""
+    warnings as errors. Hydra composes twice, once of them to see whether a configuration sets
+    hydra.mode: here none does."""
     printed = io.StringIO()
     main = importlib.import_module(program).main
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(sys, "argv", [str(PROJECT / f"{program}.py"), *arguments])
+        patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
         main()
     return printed.getvalue()
 

@@ -25,7 +25,6 @@ from tests.programs import run
 
 ort = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
-from onnx import load as load_onnx  # noqa: E402
 from onnx.checker import check_model  # noqa: E402
 
 BATCH, STEPS = 5, 100
@@ -46,10 +45,10 @@ def built(shape, *words: str):
     return task
 
 
-def session(path: Path):
+def session(graph: Path | bytes):
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
-    return ort.InferenceSession(path, options)
+    return ort.InferenceSession(graph, options)
 
 
 class Files:
@@ -139,21 +138,19 @@ BY_OPERATOR = ("linear_conv", "grouped", "retention", "kimi_delta")
 
 @pytest.mark.parametrize("name", BY_OPERATOR)
 @torch.inference_mode()
-def test_sequences_by_the_standards_operator_are_those_of_the_model(name, tmp_path):
+def test_sequences_by_the_standards_operator_are_those_of_the_model(name):
     shape, *words = CHOICES[name]
     model = built(shape, *words).model
-    step, sequences = SequenceStep(model), SequencesByOperator(model)
-    (tmp_path / onnx.PREFILL).write_bytes(
-        onnx.files(step, distribution=None, about={}, sequences=sequences)[onnx.PREFILL]
-    )
-    graph = load_onnx(tmp_path / onnx.PREFILL)
+    sequences = SequencesByOperator(model)
+    graph = onnx.graph_of_sequences(sequences)
     check_model(graph)
     assert [each.version for each in graph.opset_import] == [27]
     assert sum(node.op_type == "LinearAttention" for node in graph.graph.node) == 1
     tokens = torch.randint(shape.num_values, (BATCH, STEPS))
     expected, _ = model.prefill(tokens)
-    prefill = session(tmp_path / onnx.PREFILL)
-    state = {name: np.zeros((BATCH, *x.shape[1:]), np.float32) for name, x in step.states.items()}
+    prefill = session(graph.SerializeToString())
+    states = sequences.states.items()
+    state = {name: np.zeros((BATCH, *x.shape[1:]), np.float32) for name, x in states}
     outputs = []
     for start, end in ((0, 1), (1, 38), (38, STEPS)):
         given = {"token": tokens[:, start:end].numpy(), "position": np.array([start]), **state}
@@ -187,19 +184,17 @@ def test_every_feature_map_has_a_graph(name):
 @torch.inference_mode()
 def test_in_int8_the_model_is_the_one_whose_matrices_are_rounded(tmp_path):
     task = built(IMAGES, "model=linear_conv")
-    (tmp_path / "float32").mkdir()
-    (tmp_path / "int8").mkdir()
-    exported(SequenceStep(task.model), tmp_path / "float32")
+    exact_graph = onnx.graph_of(SequenceStep(task.model)).SerializeToString()
     sequences = SequencesByOperator(task.model)
     options = {"precision": "int8", "sequences": sequences}
-    files = exported(SequenceStep(task.model), tmp_path / "int8", **options)
-    sizes = [(tmp_path / each / onnx.STEP).stat().st_size for each in ("int8", "float32")]
+    files = exported(SequenceStep(task.model), tmp_path, **options)
+    saved = len(exact_graph) - (tmp_path / onnx.STEP).stat().st_size
     matrices = sum(
         module.weight.numel()
         for module in task.model.stack.blocks.modules()
         if isinstance(module, torch.nn.Linear)
     )
-    assert sizes[1] - sizes[0] > 2 * matrices  # of 3 bytes each, less what reads them
+    assert saved > 2 * matrices  # of 3 bytes each, less what reads them
     tokens = torch.randint(IMAGES.num_values, (BATCH, 31))
     exact = task.model(tokens)
     CompiledStepper.convert(task.model, "int8")
@@ -212,14 +207,11 @@ def test_in_int8_the_model_is_the_one_whose_matrices_are_rounded(tmp_path):
 
 
 @pytest.mark.parametrize("head", ["logistic_mixture", "categorical"])
-def test_values_are_drawn_as_here(head, tmp_path):
-    task = built(IMAGES, "model=linear", f"task/distribution={head}")
-    distribution = task.distribution
-    files = exported(SequenceStep(task.model), tmp_path, distribution=distribution)
-    draw = session(tmp_path / onnx.DRAW)
+def test_values_are_drawn_as_here(head):
+    distribution = built(IMAGES, "model=linear", f"task/distribution={head}").distribution
+    draw = session(onnx.graph_of_draws(distribution).SerializeToString())
     parameters = torch.randn(101, distribution.num_parameters)
     noise = torch.rand(101, distribution.noise_dim)
-    assert files.about["noise"] == distribution.noise_dim
     for temperature in (0.5, 1.0):
         given = {
             "parameters": parameters.numpy(),

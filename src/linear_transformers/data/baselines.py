@@ -1,7 +1,7 @@
 """Tables of counts: baselines that a model must beat to have learned anything."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Neighbours are quantised to this many levels: most counts of 256 cubed would be 0.
 CONTEXT_LEVELS = 17
 
-# Maps images to the context of each value [n, t] and the number of contexts.
+# Maps images to the context of each value, [n, t] or [t], and the number of contexts.
 Contexts = Callable[[Images], tuple[np.ndarray, int]]
 
 
@@ -40,27 +40,27 @@ def baselines(splits: Splits, num_levels: int) -> Baselines:
 def _positions(images: Images) -> tuple[np.ndarray, int]:
     """Return the position of each value, as the context that selects its distribution."""
     length = images[0].size
-    return np.broadcast_to(np.arange(length), (len(images), length)), length
+    return np.arange(length), length
 
 
 def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
     """Return channel, left and upper neighbour of each value as one number."""
-    levels = min(num_levels, CONTEXT_LEVELS)
-    coarse = (images.astype(np.int64) * levels) // num_levels
-    left = np.pad(coarse, ((0, 0), (0, 0), (1, 0), (0, 0)))[:, :, :-1]
-    upper = np.pad(coarse, ((0, 0), (1, 0), (0, 0), (0, 0)))[:, :-1]
-    channels = images.shape[-1]
-    context = (np.arange(channels) * levels + left) * levels + upper
-    return context.reshape(len(images), -1), channels * levels * levels
+    levels, channels = min(num_levels, CONTEXT_LEVELS), images.shape[-1]
+    coarse = (np.arange(num_levels) * levels // num_levels)[images]
+    context = np.empty(images.shape, np.int64)
+    context[:] = np.arange(channels) * levels**2
+    context[:, :, 1:] += coarse[:, :, :-1] * levels
+    context[:, 1:] += coarse[:, :-1]
+    return context.reshape(len(images), -1), channels * levels**2
 
 
 def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts) -> float:
     def counted(images: Images | Rows) -> np.ndarray:
-        counts = np.int64(0)
+        counts: Any = 0
         for part in in_parts(images):
             context, size = contexts(part)
             cells = context * num_levels + part.reshape(len(part), -1)
-            counts = counts + np.bincount(cells.ravel(), minlength=size * num_levels)
+            counts += np.bincount(cells.ravel(), minlength=size * num_levels)
         return counts.reshape(-1, num_levels)
 
     train, val, test = (counted(images) for images in splits)

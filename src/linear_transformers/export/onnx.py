@@ -51,29 +51,14 @@ def files(
         ValueError: There is no onnx here, or the step has no graph for batches of any size.
     """
 
-    def graph_of(module: Step, **more: Any) -> Any:
-        place = torch.zeros(1, dtype=torch.long)
-        inputs = {**module.inputs, POSITION: place, **module.states}
-        outputs = [module.output, *(f"{NEXT}{state}" for state in module.states)]
-        graph = traced(module.eval(), inputs, outputs, [POSITION], **more)
-        if precision == "int8":
-            _quantize(graph, module)
-        return graph
-
-    graph = graph_of(step)
+    graph = graph_of(step, precision)
     if sequences is None:
         whole = scanned(graph, list(step.inputs), step.output, list(step.states))
     else:
-        whole = standardized(graph_of(sequences, in_time=list(sequences.inputs)))
+        whole = graph_of_sequences(sequences, precision)
     models = {STEP: graph, PREFILL: whole}
     if distribution is not None:
-        p, z = distribution.num_parameters, distribution.noise_dim
-        inputs = {
-            "parameters": torch.zeros(BATCH, p),
-            "noise": torch.full((BATCH, z), 0.5),
-            "temperature": torch.ones(1),
-        }
-        models[DRAW] = traced(_Draw(distribution), inputs, ["value"], ["temperature"])
+        models[DRAW] = graph_of_draws(distribution)
     told = {
         **about,
         "inputs": _described(step.inputs),
@@ -85,6 +70,33 @@ def files(
     return {name: model.SerializeToString() for name, model in models.items()} | {
         ABOUT: text.encode()
     }
+
+
+def graph_of(step: Step, precision: str = "float32", *, in_time: Sequence[str] = ()) -> Any:
+    """Return the graph of a step; of inputs `in_time`, see `traced`."""
+    place = torch.zeros(1, dtype=torch.long)
+    inputs = {**step.inputs, POSITION: place, **step.states}
+    outputs = [step.output, *(f"{NEXT}{state}" for state in step.states)]
+    graph = traced(step.eval(), inputs, outputs, [POSITION], in_time=in_time)
+    if precision == "int8":
+        _quantize(graph, step)
+    return graph
+
+
+def graph_of_sequences(sequences: SequencesByOperator, precision: str = "float32") -> Any:
+    """Return the graph of a model over sequences, by the standard's operator."""
+    return standardized(graph_of(sequences, precision, in_time=list(sequences.inputs)))
+
+
+def graph_of_draws(distribution: ValueDistribution) -> Any:
+    """Return the graph that draws values from a distribution."""
+    p, z = distribution.num_parameters, distribution.noise_dim
+    inputs = {
+        "parameters": torch.zeros(BATCH, p),
+        "noise": torch.full((BATCH, z), 0.5),
+        "temperature": torch.ones(1),
+    }
+    return traced(_Draw(distribution), inputs, ["value"], ["temperature"])
 
 
 def traced(
