@@ -71,7 +71,8 @@ def complaint(monkeypatch, tmp_path):
         ("model.feedforward_dim=0", ("feedforward_dim=0", "at least 1")),
         ("model.attention.eps=0.1", ("Did you mean model.mixer.attention?",)),
         ("model.mixer.attention.eps=-1", ("eps=-1", "at least 0")),
-        ("trainer=gpu", ("Trainer", "gpu")),
+        ("trainer=gpu", ("trainer.accelerator=gpu", "sees no GPU here", "trainer=cpu")),
+        ("trainer.devices=0", ("Trainer", "devices=0")),
         ("trainer.accelerator=abacus", ("trainer", "abacus")),
         ("trainer.precision=half", ("trainer.precision='half'", "bf16-mixed")),
         ("trainer.limit_val_batches=few", ("trainer.limit_val_batches", "'few'")),
@@ -123,6 +124,7 @@ def test_a_wrong_argument_gets_one_line(complaint, argument, words):
 def test_a_feature_map_for_a_model_that_has_none_is_refused(complaint):
     message = complaint(train, "model=softmax", "model/feature_map=relu")
     assert "model/feature_map is not part of this configuration" in message
+    assert "choose another model." in message
 
 
 def test_a_missing_data_set_is_named_and_leaves_the_runs_name_free(

@@ -226,7 +226,8 @@ def about_composition(error: Exception, conf: Configurations) -> str:
     key = first.split("'")[1].removeprefix("override ").partition(":")[0]
     cause = error.__cause__
     if not isinstance(cause, OmegaConfBaseException):
-        return f"{key} is not part of this configuration: what was chosen has no such key."
+        above = key.rpartition("/")[0] or key
+        return f"{key} is not part of this configuration. Leave it out, or choose another {above}."
     siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
     if cause.key in siblings:
         return f"{key}: {first_line(cause)}."

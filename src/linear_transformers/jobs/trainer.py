@@ -29,7 +29,7 @@ from linear_transformers.tracking import Record, Tracker
 from linear_transformers.training.devices import SequenceParallel
 from linear_transformers.training.files import WholeCheckpoints
 
-AUTO = "auto"
+AUTO, GPUS = "auto", ("gpu", "cuda")
 GRACE = 10  # seconds in which the other processes may end by themselves
 
 
@@ -42,7 +42,7 @@ def with_precision(trainer: Choice[Trainer]) -> Choice[Trainer]:
     options = trainer.options
     if options.get("precision") != AUTO:
         return trainer
-    on_gpu = options.get("accelerator", AUTO) in (AUTO, "gpu", "cuda") and torch.cuda.is_available()
+    on_gpu = options.get("accelerator", AUTO) in (AUTO, *GPUS) and torch.cuda.is_available()
     low = faster_in_bfloat16(torch.device("cuda" if on_gpu else "cpu"))
     return trainer.with_options(precision="bf16-mixed" if low else "32-true")
 
@@ -57,9 +57,15 @@ def build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracke
         trackers: The loggers besides the run's own record.
 
     Raises:
-        ValueError: Several nodes are asked for, and only one process was started.
+        ValueError: A GPU is asked for, and there is none; or several nodes, and only one process
+            was started.
         MisconfigurationException: Lightning refuses an option.
     """
+    accelerator = job.trainer.options.get("accelerator")
+    if accelerator in GPUS and not torch.accelerator.is_available():
+        raise ValueError(
+            f"trainer.accelerator={accelerator}: PyTorch sees no GPU here. Use trainer=cpu."
+        )
     about = {"run": run, "task": task}
     callbacks: list[Callback] = [StepSeed(job.seed), EpochPlace(), StopAtSignal(run)]
     for callback in job.callbacks.values():
