@@ -4,7 +4,8 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
-from functools import partial
+from copy import deepcopy
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,14 @@ def no_interpreter() -> Iterator[None]:
 TINY = ["model.num_layers=2", "model.num_heads=2", "model.model_dim=16", "logger=none"]
 
 
+@cache
+def _composed(*overrides: str) -> dict[str, Any]:
+    return compose(Configurations((CONF,), "train"), *overrides)
+
+
 def composed(*overrides: str) -> dict[str, Any]:
     """Return the configuration that `train.py *overrides` would run with, before its checks."""
-    return compose(Configurations((CONF,), "train"), *overrides)
+    return deepcopy(_composed(*overrides))
 
 
 def configured(*overrides: str) -> TrainJob:
