@@ -4,8 +4,8 @@
     uv run --group dev python -m benchmarks.curves mnist-small --variants linear softmax
 
 The figure on the validation set, as a mean over seeds, of the runs in results/ablation-NAME.json
-that have one. Minutes are those of the quickest run on its one core, in proportion to its steps:
-others may have been held up.
+that have one. Minutes are those of as many training steps as results/costs-NAME.json has them,
+measured in turns: runs of hours may have been held up.
 """
 
 import argparse
@@ -20,7 +20,6 @@ from benchmarks import record
 from benchmarks.plans import PLANS
 from benchmarks.plots import draw, saved, without_outliers
 
-UNITS = ("steps", "minutes on one core")
 Points = dict[float, float]
 
 
@@ -29,12 +28,8 @@ def main() -> None:
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--variants", nargs="+", help="unset, all")
     options = parser.parse_args()
-    path = record.RESULTS / f"ablation-{options.name}.json"
-    if not path.is_file():
-        raise SystemExit(
-            f"error: {path} is not there: python -m benchmarks.ablation {options.name}"
-        )
-    measurement = json.loads(path.read_text())
+    measurement, costs = (measured(program, options.name) for program in ("ablation", "costs"))
+    path = record.RESULTS / f"ablation-{options.name}-curves.png"
     arguments = {row["variant"]: row["arguments"] for row in measurement["rows"]}
     wanted = [
         name for name in options.variants or PLANS[options.name].variants if name in arguments
@@ -46,12 +41,19 @@ def main() -> None:
     ]
     runs = [run for run in runs if run.get("curves")]
     if not runs:
-        raise SystemExit(f"error: {path} has no learning curves of {', '.join(wanted)}.")
+        raise SystemExit(f"error: there are no learning curves of {', '.join(wanted)}.")
+    minutes = {row["variant"]: row["ms_per_training_step"] / 60_000 for row in costs["rows"]}
+    units = {
+        "steps": dict.fromkeys(wanted, 1),
+        f"minutes of training steps, {costs['threads']} threads": minutes,
+    }
     figure, panels = plt.subplots(1, 2, figsize=(15, 5), width_ratios=(1, 1))
     (metric,) = runs[0]["curves"]
-    for axes, unit in zip(panels, UNITS, strict=True):
+    for axes, (unit, scales) in zip(panels, units.items(), strict=True):
         by_name = {
-            name: mean([run for run in runs if run["variant"] == name], unit) for name in wanted
+            name: mean([run for run in runs if run["variant"] == name], scales[name])
+            for name in wanted
+            if name in scales
         }
         ends = {name: [*curve.values()][-1] for name, curve in by_name.items() if curve}
         usual = without_outliers(ends.values())
@@ -62,23 +64,26 @@ def main() -> None:
         draw(
             axes, {name: by_name[name] for name, end in ends.items() if end <= highest},
             x_label=unit, y_label=metric.replace("/", " ").replace("_", " "),
-            log_y=False, named=unit == UNITS[0],
+            log_y=False, named=unit == "steps",
         )  # fmt: skip
     figure.subplots_adjust(wspace=0.4)  # the names of the curves stand there, of both panels
-    print(saved(figure, path.with_name(f"{path.stem}-curves.png")))
+    print(saved(figure, path))
 
 
-def mean(runs: list[dict[str, Any]], unit: str) -> Points:
-    """Return the mean of the runs' curves, at the places that all have."""
+def measured(program: str, name: str) -> dict[str, Any]:
+    path = record.RESULTS / f"{program}-{name}.json"
+    if not path.is_file():
+        raise SystemExit(f"error: {path} is not there: python -m benchmarks.{program} {name}")
+    return json.loads(path.read_text())
+
+
+def mean(runs: list[dict[str, Any]], scale: float) -> Points:
+    """Return the mean of the runs' curves, at the places that all have, steps being scaled."""
     values: dict[int, list[float]] = defaultdict(list)
     for run in runs:
         (curve,) = run["curves"].values()
         for step, value in zip(curve["step"], curve["value"], strict=True):
             values[step].append(value)
-    if not values:
-        return {}
-    minutes = min(run["seconds"] for run in runs) / 60
-    scale = 1 if unit == UNITS[0] else minutes / max(values)
     return {step * scale: fmean(x) for step, x in values.items() if len(x) == len(runs)}
 
 
