@@ -26,7 +26,7 @@ training of the paper's models. Each figure is read from `results/`."""
 MOST_COMMANDS = 16  # in a section
 MOST_ROWS = 20  # of a table that is not folded away
 # Measured before measurements said where they came from. To be measured again, and taken out here.
-OLD = ("operators-cpu", "speechocean")
+OLD = ("speechocean",)
 
 
 def main() -> None:
