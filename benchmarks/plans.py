@@ -133,16 +133,19 @@ PLANS = {
     ),
     "mnist-small": Plan(("experiment=beyond/mnist-small",), {"batch_size": 50}, *IMAGES),
     "cifar-small": Plan(("experiment=beyond/cifar-small",), {"batch_size": 50}, *IMAGES),
-    # Every model as the command line has it.
+    # Every model as the command line has it, and softmax with the default's parts.
     "digits-models": Plan(
         ("data=digits",),
         {"batch_size": 4},
-        ("linear_conv",),
-        models(
-            *("linear_conv", "linear", "softmax", "window", "hybrid", "additive", "sparse"),
-            *("lsh1", "lsh4", "reformer1", "reformer4"),
-            *("retention", "gated", "delta", "gated_delta", "kimi_delta", "lstm"),
-        ),
+        ("linear_conv", GIVEN),
+        {
+            **models(
+                *("linear_conv", "linear", "softmax", "window", "hybrid", "additive", "sparse"),
+                *("lsh1", "lsh4", "reformer1", "reformer4"),
+                *("retention", "gated", "delta", "gated_delta", "kimi_delta", "lstm"),
+            ),
+            GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE),
+        },
     ),
     # The paper's figure 2, and its table 3 in small.
     "copying": Plan(
