@@ -43,6 +43,11 @@ def main() -> None:
     if not runs:
         raise SystemExit(f"error: there are no learning curves of {', '.join(wanted)}.")
     minutes = {row["variant"]: row["ms_per_training_step"] / 60_000 for row in costs["rows"]}
+    if unknown := [name for name in wanted if name not in minutes]:
+        raise SystemExit(
+            f"error: there are no costs of {', '.join(unknown)}: "
+            f"python -m benchmarks.costs {options.name}"
+        )
     units = {
         "steps": dict.fromkeys(wanted, 1),
         f"minutes of training steps, {costs['threads']} threads": minutes,
@@ -53,7 +58,6 @@ def main() -> None:
         by_name = {
             name: mean([run for run in runs if run["variant"] == name], scales[name])
             for name in wanted
-            if name in scales
         }
         ends = {name: [*curve.values()][-1] for name, curve in by_name.items() if curve}
         usual = without_outliers(ends.values())

@@ -73,3 +73,17 @@ def test_what_was_not_trained_says_what_to_call(tmp_path, monkeypatch):
     (tmp_path / "ablation-digits.json").write_text("{}")
     with pytest.raises(SystemExit, match=r"python -m benchmarks\.costs digits"):
         curves.main()
+
+
+def test_a_variant_without_costs_says_what_to_call(tmp_path, monkeypatch):
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
+    measured(
+        tmp_path, [run("linear", [3.0, 2.0]), run("softmax", [3.0, 2.0])], ("linear", "softmax")
+    )
+    costs = {"rows": [{"variant": "linear", "ms_per_training_step": 3000}], "threads": 2}
+    (tmp_path / "costs-digits.json").write_text(json.dumps(costs))
+    with pytest.raises(
+        SystemExit, match=r"no costs of softmax: python -m benchmarks\.costs digits"
+    ):
+        curves.main()

@@ -141,7 +141,7 @@ BY_OPERATOR = ("linear_conv", "grouped", "retention", "kimi_delta")
 def test_sequences_by_the_standards_operator_are_those_of_the_model(name):
     shape, *words = CHOICES[name]
     model = built(shape, *words).model
-    sequences = SequencesByOperator(model)
+    step, sequences = SequenceStep(model), SequencesByOperator(model)
     graph = onnx.graph_of_sequences(sequences)
     check_model(graph)
     assert [each.version for each in graph.opset_import] == [27]
@@ -149,8 +149,7 @@ def test_sequences_by_the_standards_operator_are_those_of_the_model(name):
     tokens = torch.randint(shape.num_values, (BATCH, STEPS))
     expected, _ = model.prefill(tokens)
     prefill = session(graph.SerializeToString())
-    states = sequences.states.items()
-    state = {name: np.zeros((BATCH, *x.shape[1:]), np.float32) for name, x in states}
+    state = {name: np.zeros((BATCH, *x.shape[1:]), np.float32) for name, x in step.states.items()}
     outputs = []
     for start, end in ((0, 1), (1, 38), (38, STEPS)):
         given = {"token": tokens[:, start:end].numpy(), "position": np.array([start]), **state}
@@ -207,11 +206,14 @@ def test_in_int8_the_model_is_the_one_whose_matrices_are_rounded(tmp_path):
 
 
 @pytest.mark.parametrize("head", ["logistic_mixture", "categorical"])
-def test_values_are_drawn_as_here(head):
-    distribution = built(IMAGES, "model=linear", f"task/distribution={head}").distribution
-    draw = session(onnx.graph_of_draws(distribution).SerializeToString())
+def test_values_are_drawn_as_here(head, tmp_path):
+    task = built(IMAGES, "model=linear", f"task/distribution={head}")
+    distribution = task.distribution
+    files = exported(SequenceStep(task.model), tmp_path, distribution=distribution)
+    draw = session(tmp_path / onnx.DRAW)
     parameters = torch.randn(101, distribution.num_parameters)
     noise = torch.rand(101, distribution.noise_dim)
+    assert files.about["noise"] == distribution.noise_dim
     for temperature in (0.5, 1.0):
         given = {
             "parameters": parameters.numpy(),

@@ -226,8 +226,9 @@ def about_composition(error: Exception, conf: Configurations) -> str:
     key = first.split("'")[1].removeprefix("override ").partition(":")[0]
     cause = error.__cause__
     if not isinstance(cause, OmegaConfBaseException):
-        above = key.rpartition("/")[0] or key
-        return f"{key} is not part of this configuration. Leave it out, or choose another {above}."
+        above = key.rpartition("/")[0]
+        other = f", or choose another {above}" if above else ""
+        return f"{key} is not part of this configuration. Leave it out{other}."
     siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
     if cause.key in siblings:
         return f"{key}: {first_line(cause)}."

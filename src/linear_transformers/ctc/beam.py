@@ -70,9 +70,8 @@ def beam_search(
         values = frame.tolist()
         grown: dict[tuple[int, ...], _Mass] = {}
         for prefix, mass in beams.items():
-            total = mass.total
             for label in labels:
-                _grow(grown, prefix, mass, total, label, values[label], prior)
+                _grow(grown, prefix, mass, label, values[label], prior)
         best = sorted(grown, key=lambda prefix: grown[prefix].value, reverse=True)
         beams = {prefix: grown[prefix] for prefix in best[:beam]}
     return list(max(beams, key=lambda prefix: beams[prefix].value + prior(prefix, END)))
@@ -82,17 +81,16 @@ def _grow(
     grown: dict[tuple[int, ...], _Mass],
     prefix: tuple[int, ...],
     mass: _Mass,
-    total: float,
     label: int,
     nats: float,
     prior: Callable[[tuple[int, ...], int], float],
 ) -> None:
     """Extend a prefix by one frame: a blank, its last label again, or a new label."""
-    same = grown.get(prefix) or _Mass(prior=mass.prior)
+    same = grown.get(prefix, _Mass(prior=mass.prior))
     if label == END:
-        grown[prefix] = same._replace(blank=_add(same.blank, total + nats))
+        grown[prefix] = same._replace(blank=_add(same.blank, mass.total + nats))
         return
-    before = total
+    before = mass.total
     if prefix and label == prefix[-1]:
         grown[prefix] = same._replace(label=_add(same.label, mass.label + nats))
         before = mass.blank  # a repeated label needs a blank in between

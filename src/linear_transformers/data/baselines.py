@@ -1,7 +1,7 @@
 """Tables of counts: baselines that a model must beat to have learned anything."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,7 +56,7 @@ def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
 
 def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts) -> float:
     def counted(images: Images | Rows) -> np.ndarray:
-        counts: Any = 0
+        counts = np.int64(0)
         for part in in_parts(images):
             context, size = contexts(part)
             cells = context * num_levels + part.reshape(len(part), -1)

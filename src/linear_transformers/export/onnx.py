@@ -58,7 +58,13 @@ def files(
         whole = graph_of_sequences(sequences, precision)
     models = {STEP: graph, PREFILL: whole}
     if distribution is not None:
-        models[DRAW] = graph_of_draws(distribution)
+        p, z = distribution.num_parameters, distribution.noise_dim
+        inputs = {
+            "parameters": torch.zeros(BATCH, p),
+            "noise": torch.full((BATCH, z), 0.5),
+            "temperature": torch.ones(1),
+        }
+        models[DRAW] = traced(_Draw(distribution), inputs, ["value"], ["temperature"])
     told = {
         **about,
         "inputs": _described(step.inputs),
@@ -86,17 +92,6 @@ def graph_of(step: Step, precision: str = "float32", *, in_time: Sequence[str] =
 def graph_of_sequences(sequences: SequencesByOperator, precision: str = "float32") -> Any:
     """Return the graph of a model over sequences, by the standard's operator."""
     return standardized(graph_of(sequences, precision, in_time=list(sequences.inputs)))
-
-
-def graph_of_draws(distribution: ValueDistribution) -> Any:
-    """Return the graph that draws values from a distribution."""
-    p, z = distribution.num_parameters, distribution.noise_dim
-    inputs = {
-        "parameters": torch.zeros(BATCH, p),
-        "noise": torch.full((BATCH, z), 0.5),
-        "temperature": torch.ones(1),
-    }
-    return traced(_Draw(distribution), inputs, ["value"], ["temperature"])
 
 
 def traced(
