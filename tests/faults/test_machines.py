@@ -89,6 +89,16 @@ def test_a_scheduler_that_refuses_is_quoted(tmp_path, slurm, capsys):
     assert "could not be requeued: Job is not requeueable" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("name", ["TERM", "USR1", "USR2"])
+def test_slurm_may_end_the_job_before_it_answers(tmp_path, slurm, capsys, name):
+    script(tmp_path / "bin", "scontrol", f"kill -{name} $$; echo $@ >> {tmp_path}/told")
+    words = (*EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", "resume=auto")
+    with pytest.raises(SystemExit):
+        run("train", *words, *signal_at("train_batch_end", 2, "SIGUSR1"))
+    assert slurm() == "requeue 77\n"
+    assert "Slurm job 77 is in the queue again" in capsys.readouterr().err
+
+
 def test_a_login_node_of_a_cluster_warns_of_nothing(tmp_path, monkeypatch, capsys):
     script(tmp_path / "bin", "srun", "exit 1")
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")

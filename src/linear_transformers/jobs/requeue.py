@@ -8,6 +8,9 @@ from linear_transformers.stopping import Stopped
 
 # A job that its user cancels gets SIGTERM: it must not come back.
 WARNINGS = ("SIGUSR1", "SIGUSR2")
+# Slurm ends all that the job runs as soon as it is asked, scontrol too, which has yet to hear that
+# it was. What a shell ignores, the program that takes its place ignores.
+REQUEUE = ("sh", "-c", 'trap "" TERM USR1 USR2; exec scontrol requeue "$0"')
 
 
 def requeue(stopped: Stopped, *, continues: bool) -> str | None:
@@ -31,9 +34,7 @@ def requeue(stopped: Stopped, *, continues: bool) -> str | None:
     if "SLURM_ARRAY_JOB_ID" in os.environ:
         job = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
     try:
-        subprocess.run(
-            ["scontrol", "requeue", job], check=True, capture_output=True, text=True, timeout=30
-        )
+        subprocess.run([*REQUEUE, job], check=True, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         return f"requeue  Slurm job {job} could not be requeued: {said.strip()}"
