@@ -1,6 +1,7 @@
 """The compiled stepper is the model's own step."""
 
 from functools import partial
+from itertools import product
 
 import pytest
 import torch
@@ -11,6 +12,14 @@ from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu, Relu
 from linear_transformers.kernels import compiling
 from linear_transformers.kernels.compiling import compiled
+from linear_transformers.mixers import (
+    DeltaNet,
+    GatedDeltaNet,
+    GatedLinearAttention,
+    KimiDeltaAttention,
+    MultiHeadAttention,
+)
+from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import (
     CompiledStepper,
     RecurrentStepper,
@@ -18,7 +27,6 @@ from linear_transformers.sampling import (
     prefill,
     uniform_noise,
 )
-from tests.conftest import autoregressive
 
 LENGTH, NUM_VALUES, BATCH = 40, 17, 3
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -51,17 +59,33 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
+def attending(attention, **options):
+    return partial(MultiHeadAttention, attention=partial(attention, **options))
 
 
-def made(shape: str = "paper", attention=ATTENTIONS["linear"], *, parts=None, **options):
+linear = partial(attending, LinearAttention, feature_map=Elu)
+MIXERS = {
+    "linear": linear(),
+    "softmax": attending(SoftmaxAttention),
+    "delta": DeltaNet,
+    "gated_delta": partial(GatedDeltaNet, expand_k=1.0, expand_v=2.0),
+}
+SCALED = {
+    "linear, scaled": linear(scale=0.5),
+    "softmax, scaled": attending(SoftmaxAttention, scale=0.5),
+}
+
+
+def made(shape: str = "paper", mixer=MIXERS["linear"], **parts):
     torch.manual_seed(0)
-    attention = partial(attention, **options)
-    sizes = {"num_values": NUM_VALUES, "num_parameters": 30, "max_length": LENGTH}
-    shaped = SHAPES[shape] | ({"parts": parts} if parts else {})
-    model = autoregressive(attention, **sizes, **shaped)
+    stack = {"max_length": LENGTH, **SHAPES[shape]}
+    mixer = partial(mixer, **(stack.pop("parts", {}) | parts))
+    model = AutoregressiveTransformer(
+        Transformer(mixer, **stack), num_values=NUM_VALUES, num_parameters=30
+    )
     for name, parameter in model.named_parameters():
-        if "norm" in name or "bias" in name:  # at first they are ones and zeros: no test at all
+        # At first they are ones and zeros: no test at all. But decays would be near nothing.
+        if "norm" in name or ("bias" in name and "decay" not in name):
             torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
     return model.eval()
 
@@ -77,11 +101,10 @@ def stepped(stepper, tokens, state=None):
     return torch.stack(outputs, dim=1)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("mixer", MIXERS | SCALED)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_it_is_forward_in_float64(shape, attention, scale):
-    model = made(shape, ATTENTIONS[attention], scale=scale)
+def test_it_is_forward_in_float64(shape, mixer):
+    model = made(shape, (MIXERS | SCALED)[mixer])
     tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
     outputs = stepped(CompiledStepper(model), tokens)
     expected = model.double()(tokens)
@@ -108,11 +131,14 @@ def processor(request, monkeypatch):
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "int8"])
-@pytest.mark.parametrize("shape", ["paper", "narrow", "gated", "all"])
-def test_products_are_of_rounded_weights_and_inputs(shape, precision, processor):
+@pytest.mark.parametrize(
+    ("shape", "mixer"),
+    [*product(["paper", "narrow", "gated", "all"], ["linear"]), ("all", "gated_delta")],
+)
+def test_products_are_of_rounded_weights_and_inputs(shape, mixer, precision, processor):
     """In float64, with both rounded. An input that lies nearly in the middle of two levels may go
     to the other one in float32: so it is most of many sequences that agree, and not all."""
-    model = made(shape)
+    model = made(shape, MIXERS[mixer])
     tokens = torch.randint(NUM_VALUES, (40, 3))
     outputs = stepped(CompiledStepper(model, precision), tokens)  # rounds the model's weights, too
     model = model.double()
@@ -144,10 +170,10 @@ def rounded_inputs(x, precision):
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("mixer", MIXERS)
 @pytest.mark.parametrize("shape", ["paper", "narrow", "all"])
-def test_a_sequence_is_the_same_to_the_last_bit_beside_any_others(shape, attention, precision):
-    model = made(shape, ATTENTIONS[attention])
+def test_a_sequence_is_the_same_to_the_last_bit_beside_any_others(shape, mixer, precision):
+    model = made(shape, MIXERS[mixer])
     tokens = torch.randint(NUM_VALUES, (13, 8))
     stepper = CompiledStepper(model, precision)
     together = stepped(stepper, tokens)
@@ -185,10 +211,10 @@ def test_sampling_draws_what_the_model_draws_at_any_batch_size():
     assert torch.equal(drawn["one by one"], drawn["compiled"])
 
 
-@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize("mixer", MIXERS | SCALED)
 @pytest.mark.parametrize("shape", ["paper", "all"])
-def test_it_goes_on_from_what_was_read(shape, attention):
-    model = made(shape, ATTENTIONS[attention], scale=0.5)
+def test_it_goes_on_from_what_was_read(shape, mixer):
+    model = made(shape, (MIXERS | SCALED)[mixer])
     tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
     stepper = CompiledStepper(model)
     with torch.inference_mode():
@@ -214,12 +240,16 @@ def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (lambda: made(attention=SparseAttention), "softmax attention"),
-        (lambda: made(feature_map=Relu), "feature_map=elu"),
-        (lambda: made(num_key_heads=2), "grouped queries"),
-        (lambda: made(parts={"rotary": True}), "rotary"),
-        (lambda: made(parts={"qk_norm": "rms"}), "norm of queries and keys"),
-        (lambda: made(parts={"output_gate": "silu", "low_rank_gate": True}), "low rank"),
+        (lambda: made(mixer=attending(SparseAttention)), "softmax attention"),
+        (lambda: made(mixer=attending(LinearAttention, feature_map=Relu)), "feature_map=elu"),
+        (lambda: made(mixer=GatedLinearAttention), "one decay a head"),
+        (lambda: made(mixer=KimiDeltaAttention), "one decay a head"),
+        (lambda: made(mixer=linear(num_key_heads=2)), "grouped queries"),
+        (lambda: made(mixer=DeltaNet, num_key_heads=2), "grouped queries"),
+        (lambda: made(mixer=DeltaNet, rotary=True), "rotary"),
+        (lambda: made(rotary=True), "rotary"),
+        (lambda: made(qk_norm="rms"), "norm of queries and keys"),
+        (lambda: made(output_gate="silu", low_rank_gate=True), "low rank"),
         (lambda: made().double(), "float64"),
         (lambda: made().bfloat16(), "bfloat16"),
         (lambda: made().to("meta"), "meta"),

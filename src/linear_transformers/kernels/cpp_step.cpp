@@ -1,7 +1,7 @@
 // One position of a whole stack of blocks, on CPUs: linear attention, eqs. 16-20 of Katharopoulos
-// et al. (2020), or softmax attention with its cache, and everything around them, for a batch of
-// sequences. Blocks may have a short convolution, norms and gates of the heads' outputs, RMS norms
-// and a gated feed-forward part.
+// et al. (2020), the delta rule, eq. 10 of Yang, Kautz and Hatamizadeh (2025), or softmax attention
+// with its cache, and everything around them, for a batch of sequences. Blocks may have a short
+// convolution, norms and gates of the heads' outputs, RMS norms and a gated feed-forward part.
 //
 // A step of few sequences is bound by reading the weights and by the cost of calls, one of many by
 // its products. So weights are packed in the order in which they are read, in float32, bfloat16 or
@@ -48,22 +48,26 @@ struct Norm {
 
 enum Activation : int64_t { kRelu, kGelu, kSwiglu };
 enum Gate : int64_t { kNone, kSilu, kSigmoid };
-enum Attention : int64_t { kLinear, kSoftmax };
+enum Attention : int64_t { kLinear, kSoftmax, kDelta };
 
 struct Layer {
   Matrix project_in, project_out, up, down;
   Norm mixer_norm, feedforward_norm;
-  const float* taps;         // of the short convolution, [taps, 3 e]; the last is the present's
-  const float* output_norm;  // of a head's outputs, [c]; may be null
-  float* inputs;             // of the short convolution, [b, taps - 1, 3 e]
-  // The past: of linear attention kv_sum and k_sum, [b, h, c, c] and [b, h, c]; of softmax
-  // attention keys and values, both [b, h, capacity, c].
+  const float* taps;         // of the short convolution, [taps, channels]; the last is the present's
+  const float* output_norm;  // of a head's outputs, [m]; may be null
+  const float* decay_rate;   // of the delta rule, [h]; null is no decay
+  float* inputs;             // of the short convolution, [b, taps - 1, channels]
+  // The past: of linear attention kv_sum and k_sum, [b, h, c, m] and [b, h, c]; of softmax
+  // attention keys and values, both [b, h, capacity, c]; of the delta rule its matrix, [b, h, c, m].
   float* past[2];
 };
 
 struct Stack {
-  // hidden: what the feed-forward part narrows; taps: 0 is no convolution.
-  int64_t batch, width, heads, hidden, layers, threads, activation, taps, gate, attention;
+  // key_width, value_width: of a head, c and m; hidden: what the feed-forward part narrows; taps: 0
+  // is no convolution.
+  int64_t batch, width, heads, key_width, value_width, hidden, layers, threads, activation, taps;
+  int64_t gate, attention;
+  int64_t projected;         // queries, keys, values, gates, and the delta rule's logits
   int64_t length, capacity;  // of the cache: the positions with the present one, and its room
   bool pre_norm;
   float norm_eps, eps, output_norm_eps;  // of norms of vectors, of attention, of norms of heads
@@ -333,19 +337,59 @@ void normalize(const Norm& norm, const float* __restrict x, float* __restrict y,
   for (int64_t i = 0; i < width; ++i) y[i] = (x[i] - mean) * share * norm.weight[i] + norm.bias[i];
 }
 
-// `V` vectors of the state's columns: add k v^T, then read with q.
-template <int V>
-inline void columns(const float* q, const float* k, const float* v, float* state, int64_t width,
-                    float share, float* out) {
-  Vec added[V], sum[V] = {};
-  for (int i = 0; i < V; ++i) added[i] = load(v + i * kSize);
-  for (int64_t x = 0; x < width; ++x, state += width)
+// The delta rule of a position: what a key recalls decays, and is corrected towards the value.
+struct Correction {
+  float strength, decay;
+};
+struct Addition {};
+
+// Not by memcpy, which gcc does in halves of a vector: the step would take 1.5 times as long.
+template <typename T>
+inline T numbers_at(const float* x) {
+  if constexpr (std::is_same_v<T, float>)
+    return *x;
+  else
+    return load(x);
+}
+inline void put(float value, float* x) { *x = value; }
+inline void put(Vec value, float* x) { store(value, x); }
+
+// Some of the columns of a head's matrix [c, m], in `V` vectors of type `T`: a position changes
+// them, then reads them.
+template <typename T, int V, typename Rule>
+inline void columns(const float* q, const float* k, const float* v, float* state, int64_t c,
+                    int64_t m, float share, Rule rule, float* out) {
+  constexpr int64_t kSide = sizeof(T) / sizeof(float);
+  constexpr bool kCorrects = std::is_same_v<Rule, Correction>;
+  T added[V], sum[V] = {};
+  for (int i = 0; i < V; ++i) added[i] = numbers_at<T>(v + i * kSide);
+  if constexpr (kCorrects) {
+    T recalled[V] = {};
+    for (int64_t x = 0; x < c; ++x)
+      for (int i = 0; i < V; ++i) recalled[i] += k[x] * numbers_at<T>(state + x * m + i * kSide);
+    for (int i = 0; i < V; ++i) added[i] = rule.strength * (added[i] - rule.decay * recalled[i]);
+  }
+  for (int64_t x = 0; x < c; ++x, state += m)
     for (int i = 0; i < V; ++i) {
-      const Vec s = load(state + i * kSize) + k[x] * added[i];
-      store(s, state + i * kSize);
+      T s = numbers_at<T>(state + i * kSide);
+      if constexpr (kCorrects) s *= rule.decay;
+      s += k[x] * added[i];
+      put(s, state + i * kSide);
       sum[i] += q[x] * s;
     }
-  for (int i = 0; i < V; ++i) store(sum[i] * share, out + i * kSize);
+  for (int i = 0; i < V; ++i) put(sum[i] * share, out + i * kSide);
+}
+
+// All of them.
+template <typename Rule>
+void pass(const float* q, const float* k, const float* v, float* state, int64_t c, int64_t m,
+          float share, Rule rule, float* out) {
+  int64_t y = 0;
+  for (; y + 2 * kSize <= m; y += 2 * kSize)
+    columns<Vec, 2>(q, k, v + y, state + y, c, m, share, rule, out + y);
+  for (; y + kSize <= m; y += kSize)
+    columns<Vec, 1>(q, k, v + y, state + y, c, m, share, rule, out + y);
+  for (; y < m; ++y) columns<float, 1>(q, k, v + y, state + y, c, m, share, rule, out + y);
 }
 
 inline Floats sigmoid(Floats x) {
@@ -355,8 +399,8 @@ inline Floats sigmoid(Floats x) {
 
 // A head's channels of queries, keys or values through the short convolution, whose inputs move on.
 void convolve(const Stack& n, const float* __restrict taps, const float* __restrict x,
-              float* __restrict inputs, float* __restrict y, int64_t width) {
-  const int64_t last = n.taps - 1, stride = 3 * n.width;
+              float* __restrict inputs, float* __restrict y, int64_t stride, int64_t width) {
+  const int64_t last = n.taps - 1;
   for (int64_t i = 0; i < width; ++i) y[i] = taps[last * stride + i] * x[i];
   for (int64_t tap = 0; tap < last; ++tap) {
     float* at = inputs + tap * stride;
@@ -370,32 +414,45 @@ void convolve(const Stack& n, const float* __restrict taps, const float* __restr
 
 // One head of one sequence with linear attention. `room` holds the features of a query and a key.
 void attend(const Stack& n, const float* q, const float* k, const float* v, float* kv_sum,
-            float* k_sum, float* out, float* room, int64_t width) {
-  float *phi_q = room, *phi_k = room + width;
+            float* k_sum, float* out, float* room) {
+  const int64_t width = n.key_width;
+  float *phi_q = room, *phi_k = room + padded(width);
   features(q, phi_q, width, true);
   features(k, phi_k, width, true);
   for (int64_t x = 0; x < width; ++x) k_sum[x] += phi_k[x];
   const float share = 1 / (dot(phi_q, k_sum, width) + n.eps);
-  int64_t y = 0;
-  for (; y + 2 * kSize <= width; y += 2 * kSize)
-    columns<2>(phi_q, phi_k, v + y, kv_sum + y, width, share, out + y);
-  for (; y + kSize <= width; y += kSize)
-    columns<1>(phi_q, phi_k, v + y, kv_sum + y, width, share, out + y);
-  for (; y < width; ++y) {
-    float sum = 0;
-    for (int64_t x = 0; x < width; ++x) {
-      float& s = kv_sum[x * width + y];
-      s += phi_k[x] * v[y];
-      sum += phi_q[x] * s;
-    }
-    out[y] = sum * share;
-  }
+  pass(phi_q, phi_k, v, kv_sum, width, n.value_width, share, Addition{}, out);
+}
+
+inline float squashed(float logit) { return 1 / (1 + std::exp(-logit)); }
+
+inline float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+
+// One head of one sequence with the delta rule, given the logits of its strength and its decay.
+// `room` holds a query, a key and a value.
+void correct(const Stack& n, const float* q, const float* k, const float* v, const float* strength,
+             const float* decay, const float* rate, float* state, float* out, float* room) {
+  const int64_t width = n.key_width;
+  float *unit_q = room, *unit_k = unit_q + padded(width), *active_v = unit_k + padded(width);
+  const auto activate = [](const float* x, float* y, int64_t count) {
+    map(y, count, [](Floats value) { return value * sigmoid(value); }, x);
+  };
+  const auto length = [&](const float* x) { return std::sqrt(dot(x, x, width) + n.eps); };
+  activate(q, unit_q, width);
+  activate(k, unit_k, width);
+  activate(v, active_v, n.value_width);
+  const float of_key = 1 / length(unit_k), share = 1 / (length(unit_q) * std::sqrt(width));
+  for (int64_t x = 0; x < width; ++x) unit_k[x] *= of_key;
+  const Correction rule = {squashed(*strength),
+                           rate ? std::exp(-*rate * softplus(*decay)) : 1.0f};
+  pass(unit_q, unit_k, active_v, state, width, n.value_width, share, rule, out);
 }
 
 // One head of one sequence with softmax attention, whose keys and values [capacity, width] get the
 // present ones. `room` holds the weights of all positions, and of a vector more.
 void attend_cached(const Stack& n, const float* q, const float* k, const float* v, float* keys,
-                   float* values, float* out, float* room, int64_t width) {
+                   float* values, float* out, float* room) {
+  const int64_t width = n.key_width;
   copy(k, keys + (n.length - 1) * width, width);
   copy(v, values + (n.length - 1) * width, width);
   float greatest = -INFINITY;
@@ -427,8 +484,8 @@ void attend_cached(const Stack& n, const float* q, const float* k, const float* 
 }
 
 // What a head's outputs pass before they are projected: a norm, and a gate of the same width.
-void finish(const Stack& n, const float* output_norm, const float* gate, float* out,
-            int64_t width) {
+void finish(const Stack& n, const float* output_norm, const float* gate, float* out) {
+  const int64_t width = n.value_width;
   if (output_norm) {
     const float share = rms_share(out, width, n.output_norm_eps);
     for (int64_t i = 0; i < width; ++i) out[i] *= share * output_norm[i];
@@ -449,7 +506,8 @@ inline void activate(const Stack& n, float* x) {
 struct Room {
   Room(const Stack& n, float* data)
       : width(padded(n.width)),
-        projected(padded((n.gate == kNone ? 3 : 4) * n.width)),
+        values(padded(n.heads * n.value_width)),
+        projected(padded(n.projected)),
         hidden(padded((n.activation == kSwiglu ? 2 : 1) * n.hidden)) {
     float* next = data;
     const auto take = [&](int64_t floats) {
@@ -457,25 +515,26 @@ struct Room {
       return next - floats;
     };
     heads = take(n.batch * projected);
-    attended = take(n.batch * width);
+    attended = take(n.batch * values);
     sum = take(n.batch * width);
     inner = take(n.batch * hidden);
     own = take(n.threads * 2 * n.batch * width);
-    per_head = kPerHead * width + (n.attention == kSoftmax ? n.capacity + kLanes : 0);
+    part = padded(std::max(n.key_width, n.value_width));
+    per_head = 6 * part + (n.attention == kSoftmax ? n.capacity + kLanes : 0);
     own_head = take(n.threads * per_head);
-    per_product = n.batch * (2 + std::max(width, hidden));
+    per_product = n.batch * (2 + std::max({width, values, hidden}));
     own_product = take(n.threads * per_product);
     floats = next - data;
   }
-  int64_t width, projected, hidden, per_head, per_product;
-  static constexpr int64_t kPerHead = 5;  // features of a query and a key; what was convolved
+  // part: of a head's queries, keys or values; three as they are mixed and three convolved.
+  int64_t width, values, projected, hidden, part, per_head, per_product;
   float *heads, *attended, *sum, *inner, *own, *own_head, *own_product;
   int64_t floats;
 };
 
 void run(const Stack& n, const Layer* layers, const float* input, float* out, const Room& room) {
   const int64_t thread = omp_get_thread_num(), e = n.width, width = room.width;
-  const int64_t head_width = e / n.heads;
+  const int64_t c = n.key_width, m = n.value_width, channels = n.heads * (2 * c + m);
   // Each thread normalises all sequences itself: that is cheaper than another barrier.
   float* x = room.own + thread * 2 * n.batch * width;
   float* normed = x + n.batch * width;
@@ -504,29 +563,37 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
 #pragma omp barrier
     const Share share(n.batch * n.heads);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
-      const int64_t b = unit / n.heads, first = unit % n.heads * head_width;
-      const float* projected = room.heads + b * room.projected + first;
-      const float* qkv[] = {projected, projected + e, projected + 2 * e};
-      for (int64_t part = 0; n.taps && part < 3; ++part) {
-        float* convolved = own_head + (2 + part) * width;
-        convolve(n, layer.taps + part * e + first, qkv[part],
-                 layer.inputs + b * (n.taps - 1) * 3 * e + part * e + first, convolved,
-                 head_width);
-        qkv[part] = convolved;
+      const int64_t b = unit / n.heads, head = unit % n.heads;
+      const float* projected = room.heads + b * room.projected;
+      const float* gate = projected + channels + head * m;
+      const float* logits = projected + channels + (n.gate == kNone ? 0 : n.heads * m) + head;
+      float* convolved = own_head + 3 * room.part;
+      const float* qkv[3];
+      int64_t first = 0;  // of a part's channels
+      for (int part = 0; part < 3; ++part, convolved += room.part) {
+        const int64_t count = part < 2 ? c : m, at = first + head * count;
+        qkv[part] = n.taps ? convolved : projected + at;
+        if (n.taps)
+          convolve(n, layer.taps + at, projected + at,
+                   layer.inputs + b * (n.taps - 1) * channels + at, convolved, channels, count);
+        first += n.heads * count;
       }
-      float* out_head = room.attended + b * width + first;
-      if (n.attention == kSoftmax) {
-        const int64_t cache = unit * n.capacity * head_width;
-        attend_cached(n, qkv[0], qkv[1], qkv[2], layer.past[0] + cache, layer.past[1] + cache,
-                      out_head, own_head + Room::kPerHead * width, head_width);
-      } else {
-        attend(n, qkv[0], qkv[1], qkv[2], layer.past[0] + unit * head_width * head_width,
-               layer.past[1] + unit * head_width, out_head, own_head, head_width);
-      }
-      finish(n, layer.output_norm, projected + 3 * e, out_head, head_width);
+      float* out_head = room.attended + b * room.values + head * m;
+      const auto& [q, k, v] = qkv;
+      const auto past = [&](int i, int64_t size) { return layer.past[i] + unit * size; };
+      if (n.attention == kSoftmax)
+        attend_cached(n, q, k, v, past(0, n.capacity * c), past(1, n.capacity * c), out_head,
+                      own_head + 6 * room.part);
+      else if (n.attention == kDelta)
+        correct(n, q, k, v, logits, logits + n.heads,
+                layer.decay_rate ? layer.decay_rate + head : nullptr, past(0, c * m), out_head,
+                own_head);
+      else
+        attend(n, q, k, v, past(0, c * m), past(1, c), out_head, own_head);
+      finish(n, layer.output_norm, gate, out_head);
     }
 #pragma omp barrier
-    product(n, layer.project_out, room.attended, width, own_product, add);
+    product(n, layer.project_out, room.attended, room.values, own_product, add);
 #pragma omp barrier
     if (n.pre_norm) {
       take(room.sum, width);

@@ -1,4 +1,4 @@
-"""One position of a whole stack with linear or softmax attention in C++ for CPUs: `cpp_step.cpp`.
+"""One position of a whole stack of blocks in C++ for CPUs: `cpp_step.cpp`.
 
 A step of a model is one call, with elu + 1 fused and weights packed in the order in which they are
 read. In bfloat16 and int8 the blocks' products round their weights and inputs, and sum in int32 or
@@ -19,7 +19,7 @@ from linear_transformers.kernels.compiling import compiled
 SOURCE = "cpp_step.cpp"
 FORMATS = {"float32": 0, "bfloat16": 1, "int8": 2}  # `Format` in the source
 IN_WORD = {"float32": 1, "bfloat16": 2, "int8": 4}  # the inputs that a product takes at a time
-ATTENTIONS = {"linear": 0, "softmax": 1}  # `Attention`
+ATTENTIONS = {"linear": 0, "softmax": 1, "delta": 2}  # `Attention`
 ACTIVATIONS = {"relu": 0, "gelu": 1, "swiglu": 2}  # `Activation`
 GATES = {None: 0, "silu": 1, "sigmoid": 2}  # `Gate`
 INT8_MAX = 127
@@ -42,14 +42,17 @@ class Norm(NamedTuple):
 class StepBlock(NamedTuple):
     """One block: attention and feed-forward, each with its norm."""
 
-    project_in: Affine  # to queries, keys, values and gates, in this order, each head by head
+    # To queries, keys, values, gates, and the delta rule's logits of strengths and decays, in this
+    # order, each head by head.
+    project_in: Affine
     project_out: Affine
     up: Affine
     down: Affine
     mixer_norm: Norm
     feedforward_norm: Norm
     taps: Float[Tensor, "taps channels"] | None  # of the short convolution
-    output_norm: Float[Tensor, " c"] | None  # of each head's outputs
+    output_norm: Float[Tensor, " m"] | None  # of each head's outputs
+    decay_rate: Float[Tensor, " h"] | None = None  # of the delta rule, where it has decays
 
 
 class StepOptions(NamedTuple):
@@ -57,12 +60,14 @@ class StepOptions(NamedTuple):
 
     attention: str  # one of `ATTENTIONS`
     num_heads: int
+    key_dim: int  # of a head
+    value_dim: int
     pre_norm: bool
     activation: str  # one of `ACTIVATIONS`
     output_gate: str | None  # one of `GATES`
     norm_eps: float
     output_norm_eps: float
-    eps: float  # of linear attention; see `normalize`
+    eps: float  # of linear attention, see `normalize`; of the lengths of the delta rule's keys
     query_scale: float  # what queries are multiplied by
     key_scale: float  # what keys are multiplied by
 
@@ -128,7 +133,8 @@ class PackedStack:
         hidden, width = blocks[0].down.weight.shape[::-1]
         taps = blocks[0].taps
         factors = (options.query_scale, options.key_scale, 1.0)
-        scales = torch.tensor(factors).repeat_interleave(width)
+        dims = torch.tensor((options.key_dim, options.key_dim, options.value_dim))
+        scales = torch.tensor(factors).repeat_interleave(dims * options.num_heads)
         for layer, block in zip(self._layers, blocks, strict=True):
             # The convolution's last inputs are the model's own, so its taps are scaled, not they.
             scaled = block.taps is None and factors != (1.0, 1.0, 1.0)
@@ -140,8 +146,11 @@ class PackedStack:
             layer.feedforward_norm = self._norm(block.feedforward_norm)
             layer.taps = None if block.taps is None else self._pointer(block.taps.detach() * scales)
             layer.output_norm = self._pointer_or_none(block.output_norm)
+            layer.decay_rate = self._pointer_or_none(block.decay_rate)
         self._stack = _Stack(
-            width=width, heads=options.num_heads, hidden=hidden, layers=len(blocks),
+            width=width, heads=options.num_heads, key_width=options.key_dim,
+            value_width=options.value_dim, hidden=hidden, layers=len(blocks),
+            projected=len(blocks[0].project_in.weight),
             taps=0 if taps is None else len(taps), activation=ACTIVATIONS[options.activation],
             gate=GATES[options.output_gate], attention=ATTENTIONS[options.attention],
             pre_norm=options.pre_norm, norm_eps=options.norm_eps, eps=options.eps,
@@ -152,7 +161,7 @@ class PackedStack:
     def step(
         self,
         x: Float[Tensor, "b e"],
-        pasts: Sequence[tuple[Tensor, Tensor]],
+        pasts: Sequence[tuple[Tensor, ...]],
         inputs: Sequence[Float[Tensor, "b kept channels"] | None],
         length: int,
     ) -> Float[Tensor, "b p"]:
@@ -160,18 +169,19 @@ class PackedStack:
 
         Args:
             x: The vectors with positions, float32.
-            pasts: The states of the layers' attention, dense, float32: `kv_sum` [b, h, c, c] and
-                `k_sum` [b, h, c], or keys and values [b, h, s, c] with room for this position.
+            pasts: The states of the layers' heads, dense, float32: `kv_sum` [b, h, c, m] and
+                `k_sum` [b, h, c]; or keys and values [b, h, s, c] with room for this position; or
+                the delta rule's matrix alone, [b, h, c, m].
             inputs: The last inputs of the layers' short convolutions, dense, float32.
             length: The number of positions, this one included.
         """
         stack, threads = self._stack, torch.get_num_threads()
         stack.batch, stack.threads, stack.length = len(x), threads, length
         stack.capacity = pasts[0][0].shape[2]
-        assert length <= stack.capacity or stack.attention == ATTENTIONS["linear"]
+        assert length <= stack.capacity or stack.attention != ATTENTIONS["softmax"]
         for layer, past, kept in zip(self._layers, pasts, inputs, strict=True):
             assert all(part.is_contiguous() for part in past)
-            layer.past[:] = [part.data_ptr() for part in past]
+            layer.past[: len(past)] = [part.data_ptr() for part in past]
             if kept is not None:
                 assert kept.is_contiguous()
                 layer.inputs = kept.data_ptr()
@@ -245,7 +255,7 @@ class _Layer(ctypes.Structure):
     _fields_ = (
         ("project_in", _Matrix), ("project_out", _Matrix), ("up", _Matrix), ("down", _Matrix),
         ("mixer_norm", _Norm), ("feedforward_norm", _Norm),
-        *((name, ctypes.c_void_p) for name in ("taps", "output_norm", "inputs")),
+        *((name, ctypes.c_void_p) for name in ("taps", "output_norm", "decay_rate", "inputs")),
         ("past", ctypes.c_void_p * 2),
     )  # fmt: skip
 
@@ -253,8 +263,9 @@ class _Layer(ctypes.Structure):
 class _Stack(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64)
-          for name in ("batch", "width", "heads", "hidden", "layers", "threads", "activation",
-                       "taps", "gate", "attention", "length", "capacity")),
+          for name in ("batch", "width", "heads", "key_width", "value_width", "hidden", "layers",
+                       "threads", "activation", "taps", "gate", "attention", "projected", "length",
+                       "capacity")),
         ("pre_norm", ctypes.c_bool),
         *((name, ctypes.c_float) for name in ("norm_eps", "eps", "output_norm_eps")),
         ("norm", _Norm), ("head", _Matrix),

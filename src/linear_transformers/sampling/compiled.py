@@ -18,8 +18,9 @@ from linear_transformers.kernels.cpp_step import (
     StepParts,
 )
 from linear_transformers.kernels.operator import fuses
-from linear_transformers.mixers import MixerState, MultiHeadAttention
+from linear_transformers.mixers import DeltaNet, GatedDeltaNet, MixerState, MultiHeadAttention
 from linear_transformers.mixers.multi_head import NORM_EPS as HEAD_EPS
+from linear_transformers.mixers.multi_head import UNIT_EPS, MultiHead
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
 from linear_transformers.models.block import NORM_EPS
 from linear_transformers.sampling.stepper import Stepper, padded_rows
@@ -27,7 +28,8 @@ from linear_transformers.shapes import Tokens, TokensOne
 
 
 class CompiledStepper(Stepper):
-    """One C++ call per step, for linear and softmax attention on CPUs: see `kernels.cpp_step`.
+    """One C++ call per step, for linear and softmax attention and the delta rule, on CPUs: see
+    `kernels.cpp_step`.
 
     A sequence comes out the same, to the last bit, in a batch of any size and with any number of
     threads. `step` updates its state in place.
@@ -94,14 +96,15 @@ def not_in_parts(model: AutoregressiveTransformer) -> str | None:
     stack, mixer = model.stack, model.stack.mixer
     if stack.is_hybrid:  # of one name, perhaps, and other options
         return "it is made for layers of one kind, and some of the model's are local ones"
-    attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
+    attention: Any = mixer.attention if isinstance(mixer, MultiHeadAttention) else mixer
     linear = type(attention) is LinearAttention and fuses(attention.feature_map)
-    if attention is None or not (linear or type(attention) is SoftmaxAttention):
+    if not (linear or type(attention) in (SoftmaxAttention, DeltaNet, GatedDeltaNet)):
         return (
-            "it is made for linear attention with feature_map=elu and for softmax attention, "
-            "and the model has another"
+            "it is made for linear attention with feature_map=elu, for the delta rule with one "
+            "decay a head or none, and for softmax attention, and the model has another"
         )
-    if mixer.rotary or mixer.qk_norm is not None or mixer.low_rank_gate:
+    normed = mixer.qk_norm is not None and attention is not mixer  # the delta rule's is its own
+    if mixer.rotary or normed or mixer.low_rank_gate:
         return "it has no rotary positions, norm of queries and keys or gate of low rank"
     if attention.group > 1:
         return "it has no grouped queries"
@@ -113,16 +116,19 @@ def not_in_parts(model: AutoregressiveTransformer) -> str | None:
 def parts_of(model: AutoregressiveTransformer) -> StepParts:
     """Return what a step of a model computes with, block by block: see `not_in_parts`."""
     stack, mixer = model.stack, model.stack.mixer
-    assert isinstance(mixer, MultiHeadAttention)
-    attention: LinearAttention | SoftmaxAttention = mixer.attention
-    if isinstance(attention, LinearAttention):
+    assert isinstance(mixer, MultiHeadAttention | DeltaNet)
+    if isinstance(mixer, DeltaNet):
+        name, eps, scales = "delta", UNIT_EPS, (1.0, 1.0)
+    elif isinstance(attention := mixer.attention, LinearAttention):
         name, eps, scales = "linear", attention.eps, (attention.scale**0.5,) * 2
     else:
         scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
         name, eps, scales = "softmax", 0.0, (scale, 1.0)
     options = StepOptions(
         attention=name,
-        num_heads=attention.num_heads,
+        num_heads=mixer.num_heads,
+        key_dim=mixer.head_dims[0],
+        value_dim=mixer.head_dims[-1],
         pre_norm=stack.blocks[0].pre_norm,
         activation=stack.blocks[0].activation,
         output_gate=mixer.output_gate,
@@ -143,18 +149,18 @@ def _with_room(layer: MixerState) -> MixerState:
     return layer
 
 
-def _tensors(past: Any) -> tuple[Tensor, Tensor]:
+def _tensors(past: Any) -> tuple[Tensor, ...]:
     if isinstance(past, KeyValueCache):
         return past.buffer.keys, past.buffer.values
-    return tuple(past)
+    return (past,) if isinstance(past, Tensor) else tuple(past)
 
 
 def _block(block: Block) -> StepBlock:
     mixer = block.mixer
-    assert isinstance(mixer, MultiHeadAttention)
+    assert isinstance(mixer, MultiHead)
     up, down = (module for module in block.feedforward if isinstance(module, nn.Linear))
     return StepBlock(
-        project_in=_affine(mixer.project_in),
+        project_in=_projected(mixer),
         project_out=_affine(mixer.project_out),
         up=_affine(up),
         down=_affine(down),
@@ -162,11 +168,27 @@ def _block(block: Block) -> StepBlock:
         feedforward_norm=_norm(block.feedforward_norm),
         taps=None if mixer.convolution is None else mixer.convolution.weight,
         output_norm=mixer.output_norm,
+        decay_rate=mixer.decay.log_rate.exp().flatten()
+        if isinstance(mixer, GatedDeltaNet)
+        else None,
     )
 
 
-def _affine(linear: nn.Linear) -> Affine:
-    return Affine(linear.weight, linear.bias)
+def _projected(mixer: MultiHead) -> Affine:
+    """Return the projection to all that a mixer computes from x, the delta rule's logits last."""
+    parts = [_affine(mixer.project_in)]
+    if isinstance(mixer, DeltaNet):
+        parts.append(_affine(mixer.strength))
+    if isinstance(mixer, GatedDeltaNet):
+        logits = _affine(mixer.decay.project)
+        parts.append(logits._replace(bias=mixer.decay.bias.flatten()))
+    return Affine(*(torch.cat(rows) for rows in zip(*parts, strict=True)))
+
+
+def _affine(linear: nn.Module) -> Affine:
+    assert isinstance(linear, nn.Linear)
+    weight, bias = linear.weight, linear.bias
+    return Affine(weight, weight.new_zeros(len(weight)) if bias is None else bias)
 
 
 def _norm(norm: nn.LayerNorm | nn.RMSNorm) -> Norm:
