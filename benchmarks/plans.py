@@ -58,6 +58,7 @@ IMAGES = (
         "linear, Muon": (*LINEAR, *MUON),
         "softmax, convolution": (*SOFTMAX, *RADAM, *CONVOLUTION),
         "softmax, Muon": (*SOFTMAX, *MUON),
+        "delta, Muon": ("model=delta", *MUON),
         "gated_delta, Muon": ("model=gated_delta", *MUON),
         "kimi_delta, Muon": ("model=kimi_delta", *MUON),
         "lsh1": ("model=lsh1", *RADAM),

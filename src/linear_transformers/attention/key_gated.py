@@ -17,8 +17,9 @@ from torch import Tensor, nn
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import POSITION, CausalAttention
 from linear_transformers.config.ranges import Size, ranged
-from linear_transformers.ops.decayed import decayed, decayed_step
-from linear_transformers.ops.delta import delta, delta_step
+from linear_transformers.kernels.fast_weights import decayed, delta
+from linear_transformers.ops.decayed import decayed_step
+from linear_transformers.ops.delta import delta_step
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 
 # The fastest decay, in logs: a chunk of 16 positions then stays within float32.

@@ -183,6 +183,16 @@ def registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]
     return getattr(torch.ops.linear_transformers, name).default
 
 
+def constant(function: Callable[..., Any]) -> Any:
+    """Mark what `torch.compile` calls once, and does not look into.
+
+    As `torch.compiler.assume_constant_result` does, which imports the compiler for it: that takes
+    as long as torch itself.
+    """
+    function._dynamo_marked_constant = True  # pyright: ignore
+    return function
+
+
 def qualified(name: str) -> str:
     """Return an operator's name with its namespace."""
     return f"linear_transformers::{name}"

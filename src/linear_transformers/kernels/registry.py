@@ -9,20 +9,10 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels import cpp_linear, cuda_linear
-from linear_transformers.kernels.operator import refuse
+from linear_transformers.kernels.operator import constant, refuse
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState
-
-
-def _constant(function: Callable[..., Any]) -> Any:
-    """Mark what `torch.compile` calls once, and does not look into.
-
-    As `torch.compiler.assume_constant_result` does, which imports the compiler for it: that takes
-    as long as torch itself.
-    """
-    function._dynamo_marked_constant = True  # pyright: ignore
-    return function
 
 
 class Kernel(NamedTuple):
@@ -52,7 +42,7 @@ def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) 
     return name
 
 
-@_constant
+@constant
 def triton_unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why Triton's kernels cannot run on values of a type on a device, or None."""
     if not has_triton():
@@ -82,13 +72,13 @@ def has_triton() -> bool:
     return find_spec("triton") is not None
 
 
-@_constant
+@constant
 def _fastest(device: torch.device, dtype: torch.dtype) -> str:
     fast = FASTEST.get(device.type)
     return fast if fast and not _unavailable(fast, device, dtype) else "chunkwise"
 
 
-@_constant
+@constant
 def _unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
     return KERNELS[name].unavailable(device, dtype)
 

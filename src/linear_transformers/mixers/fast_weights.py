@@ -16,9 +16,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.config.ranges import Positive, Size, Taps, ranged
+from linear_transformers.kernels.fast_weights import decayed, delta
 from linear_transformers.mixers.multi_head import MultiHead
-from linear_transformers.ops.decayed import decayed, decayed_over_piece, decayed_step
-from linear_transformers.ops.delta import delta, delta_over_piece, delta_step
+from linear_transformers.ops.decayed import decayed_over_piece, decayed_step
+from linear_transformers.ops.delta import delta_over_piece, delta_step
 from linear_transformers.ops.groups import check_groups, for_group, one_of_group
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast

@@ -1,0 +1,306 @@
+// A matrix that decays, and that keys correct or add to, on CPUs: `ops/delta.py`, `ops/decayed.py`.
+//
+//     S_i = diag(a_i) S_(i-1) + k_i u_i^T,   output_i = S_i^T q_i
+//     u_i = b_i (v_i - S_(i-1)^T diag(a_i) k_i), or without a strength b, v_i
+//
+// Position after position: a head's matrix stays in the cache, and a position passes it twice. The
+// gradient keeps nothing of the forward pass. It runs it again and keeps each `kPart`-th state, then
+// goes from the last part to the first, with all states of one part at a time.
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+
+#include "call.h"
+#include "cpp_vectors.h"
+
+// `fast_weights.py` has the same fields. What is no view is contiguous: strength [b, t, h], decays
+// [b, t, h, 1 or c], states [b, h, c, m]. A state or a gradient of one that is null is zero.
+template <typename T>
+struct FastWeights {
+  int64_t batch, length, heads, features, values, decays;
+  View q, k, v;
+  const T *strength, *log_decay, *state;  // no strength: nothing is corrected
+  T *out, *after;
+  // The backward pass only; of those that are null, strength, decay and state, none is wanted.
+  const T *d_out, *d_after;
+  T *d_q, *d_k, *d_v, *d_strength, *d_log_decay, *d_state;
+};
+
+namespace {
+
+constexpr int64_t kPart = 32;
+
+inline Floats decay_of(Floats log_decay) { return exp_negative(log_decay); }
+inline Doubles decay_of(Doubles log_decay) {
+  for (int i = 0; i < kLanes; ++i) log_decay[i] = std::exp(log_decay[i]);
+  return log_decay;
+}
+
+inline int64_t whole(int64_t width) { return (width + kLanes - 1) / kLanes * kLanes; }
+
+// Calls f(V, y) for all columns, from y on `V` vectors of them at a time.
+template <typename F>
+void for_columns(int64_t stride, const F& f) {
+  int64_t y = 0;
+  for (; y + 4 * kLanes <= stride; y += 4 * kLanes) f(std::integral_constant<int, 4>{}, y);
+  for (; y + 2 * kLanes <= stride; y += 2 * kLanes) f(std::integral_constant<int, 2>{}, y);
+  for (; y < stride; y += kLanes) f(std::integral_constant<int, 1>{}, y);
+}
+
+// A head of a sequence. Rows of values and of matrices have room for whole vectors, with zeros.
+template <typename T>
+struct Head {
+  using Vec = decltype(load(static_cast<const T*>(nullptr)));
+
+  Head(const FastWeights<T>& n, int64_t unit)
+      : n(n), b(unit / n.heads), h(unit % n.heads), c(n.features), stride(whole(n.values)),
+        size(c * stride) {}
+
+  const FastWeights<T>& n;
+  const int64_t b, h, c, stride, size;
+
+  const T* at(const View& view, int64_t t) const {
+    return static_cast<const T*>(view.data) + b * view.batch + t * view.position + h * view.head;
+  }
+  int64_t place(int64_t t) const { return (b * n.length + t) * n.heads + h; }
+
+  T strength(int64_t t) const { return n.strength ? n.strength[place(t)] : T(1); }
+
+  void decays(int64_t t, T* a) const {
+    const T* logs = n.log_decay + place(t) * n.decays;
+    if (n.decays == 1)
+      std::fill_n(a, c, std::exp(*logs));
+    else
+      map(a, c, [](Vec log_decay) { return decay_of(log_decay); }, logs);
+  }
+
+  void widen(const T* rows, T* wide, int64_t count) const {
+    for (int64_t x = 0; x < count; ++x) {
+      copy(rows + x * n.values, wide + x * stride, n.values);
+      std::fill(wide + x * stride + n.values, wide + (x + 1) * stride, T(0));
+    }
+  }
+  void narrow(const T* wide, T* rows, int64_t count) const {
+    for (int64_t x = 0; x < count; ++x) copy(wide + x * stride, rows + x * n.values, n.values);
+  }
+  void begin(T* state) const {
+    if (n.state)
+      widen(n.state + (b * n.heads + h) * c * n.values, state, c);
+    else
+      std::fill_n(state, size, T(0));
+  }
+};
+
+// What a thread computes with: of a position decays, keys and queries times them, rows of values, and
+// for each feature, a vector each, sums along values of gradients; states of the past and gradients.
+template <typename T>
+struct Room {
+  Room(const FastWeights<T>& n, int64_t num_states)
+      : c(n.features), stride(whole(n.values)),
+        floats(new T[3 * c * (1 + kLanes) + (6 + 2 * kPart) * stride + num_states * c * stride]) {
+    T* next = floats.get();
+    const auto take = [&](int64_t count) { return (next += count) - count; };
+    a = take(c), ak = take(c), aq = take(c);
+    along_k = take(c * kLanes), along_q = take(c * kLanes), along_a = take(c * kLanes);
+    v = take(stride), e = take(stride), u = take(stride), out = take(stride);
+    d_out = take(stride), d_u = take(stride), rows = take(2 * kPart * stride);
+    states = next;
+  }
+  int64_t c, stride;
+  std::unique_ptr<T[]> floats;
+  T *a, *ak, *aq, *along_k, *along_q, *along_a, *v, *e, *u, *out, *d_out, *d_u, *rows, *states;
+};
+
+// Passes position t: writes the state after it, how far v is ahead of what its key recalls (`e`),
+// what it adds (`u`), and if it is asked for, its output.
+template <typename T>
+void pass(const Head<T>& head, int64_t t, const T* from, T* to, T* e, T* u, T* out,
+          const Room<T>& room) {
+  using Vec = typename Head<T>::Vec;
+  const int64_t c = head.c, stride = head.stride;
+  const T *q = head.at(head.n.q, t), *k = head.at(head.n.k, t), strength = head.strength(t);
+  const bool corrects = head.n.strength;
+  T *a = room.a, *ak = room.ak, *aq = room.aq, *v = room.v, seen = 0;
+  head.decays(t, a);
+  head.widen(head.at(head.n.v, t), v, 1);
+  for (int64_t x = 0; x < c; ++x) {
+    ak[x] = a[x] * k[x];
+    aq[x] = a[x] * q[x];
+    seen += q[x] * k[x];
+  }
+  const auto columns = [=](auto vectors, int64_t y) {
+    constexpr int V = decltype(vectors)::value;
+    Vec recalled[V] = {}, read[V] = {}, added[V];
+    if (corrects || out)
+      for (int64_t x = 0; x < c; ++x)
+        for (int i = 0; i < V; ++i) {
+          const Vec s = load(from + x * stride + y + i * kLanes);
+          recalled[i] += ak[x] * s;
+          read[i] += aq[x] * s;
+        }
+    for (int i = 0; i < V; ++i) {
+      const int64_t j = y + i * kLanes;
+      const Vec ahead = corrects ? load(v + j) - recalled[i] : load(v + j);
+      added[i] = strength * ahead;
+      store(ahead, e + j);
+      store(added[i], u + j);
+      if (out) store(read[i] + seen * added[i], out + j);
+    }
+    for (int64_t x = 0; x < c; ++x)
+      for (int i = 0; i < V; ++i) {
+        const int64_t j = x * stride + y + i * kLanes;
+        store(a[x] * load(from + j) + k[x] * added[i], to + j);
+      }
+  };
+  for_columns(stride, columns);
+}
+
+// The gradients of position t, given those of the state after it in `d_state`, which become those
+// of the state before it.
+template <typename T>
+void pass_back(const Head<T>& head, int64_t t, const T* state, const T* e, const T* u, T* d_state,
+               const Room<T>& room) {
+  using Vec = typename Head<T>::Vec;
+  const FastWeights<T>& n = head.n;
+  const int64_t c = head.c, stride = head.stride, place = head.place(t);
+  const T *q = head.at(n.q, t), *k = head.at(n.k, t), strength = head.strength(t);
+  const bool corrects = n.strength, decays = n.d_log_decay;
+  T *a = room.a, *d_out = room.d_out, *d_u = room.d_u, *d_recalled = room.v;
+  T *along_k = room.along_k, *along_q = room.along_q, *along_a = room.along_a;
+  head.decays(t, a);
+  head.widen(n.d_out + place * n.values, d_out, 1);
+  // Of the output and of what was added, since the state after this position is a S + k u^T.
+  const auto added = [=](auto vectors, int64_t y) {
+    constexpr int V = decltype(vectors)::value;
+    Vec g[V], w[V], sums[V] = {};
+    for (int i = 0; i < V; ++i) {
+      g[i] = load(d_out + y + i * kLanes);
+      w[i] = load(u + y + i * kLanes);
+    }
+    for (int64_t x = 0; x < c; ++x) {
+      Vec along = y ? load(along_k + x * kLanes) : Vec{};
+      for (int i = 0; i < V; ++i) {
+        const int64_t j = x * stride + y + i * kLanes;
+        const Vec d = load(d_state + j) + q[x] * g[i];
+        store(d, d_state + j);
+        sums[i] += k[x] * d;
+        along += d * w[i];
+      }
+      store(along, along_k + x * kLanes);
+    }
+    for (int i = 0; i < V; ++i) store(sums[i], d_u + y + i * kLanes);
+  };
+  for_columns(stride, added);
+  if (corrects) {
+    if (n.d_strength) n.d_strength[place] = dot(d_u, e, stride);
+    for (int64_t y = 0; y < stride; ++y) {
+      d_u[y] *= strength;
+      d_recalled[y] = -d_u[y];
+    }
+  }
+  head.narrow(d_u, n.d_v + place * n.values, 1);
+  // Of what was recalled, and of the decay.
+  const auto before = [=](auto vectors, int64_t y) {
+    constexpr int V = decltype(vectors)::value;
+    Vec g[V], r[V] = {};
+    for (int i = 0; i < V; ++i) {
+      g[i] = load(d_out + y + i * kLanes);
+      if (corrects) r[i] = load(d_recalled + y + i * kLanes);
+    }
+    for (int64_t x = 0; x < c; ++x) {
+      Vec of_r = {}, of_g = {}, of_d = {};
+      for (int i = 0; i < V; ++i) {
+        const int64_t j = x * stride + y + i * kLanes;
+        const Vec s = load(state + j), d = load(d_state + j) + k[x] * r[i];
+        of_r += s * r[i];
+        of_g += s * g[i];
+        of_d += s * d;
+        store(a[x] * d, d_state + j);
+      }
+      const auto add = [x, by = a[x]](T* along, Vec sums, bool begun) {
+        store((begun ? load(along + x * kLanes) : Vec{}) + by * sums, along + x * kLanes);
+      };
+      add(along_k, of_r, true);
+      add(along_q, of_g, y);
+      add(along_a, of_d, y);
+    }
+  };
+  for_columns(stride, before);
+  const T read = dot(u, d_out, stride);
+  T *d_q = n.d_q + place * c, *d_k = n.d_k + place * c;
+  for (int64_t x = 0; x < c; ++x) {
+    d_k[x] = sum_of(load(along_k + x * kLanes));
+    d_q[x] = sum_of(load(along_q + x * kLanes)) + k[x] * read;
+  }
+  if (!decays) return;
+  T* d_log = n.d_log_decay + place * n.decays;
+  if (n.decays == 1) {
+    Vec sums = {};
+    for (int64_t x = 0; x < c; ++x) sums += load(along_a + x * kLanes);
+    *d_log = sum_of(sums);
+  } else {
+    for (int64_t x = 0; x < c; ++x) d_log[x] = sum_of(load(along_a + x * kLanes));
+  }
+}
+
+template <typename T>
+void forward_of(const FastWeights<T>& n) {
+  at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
+    const Room<T> room(n, 1);
+    T* state = room.states;
+    for (int64_t unit = first; unit < last; ++unit) {
+      const Head<T> head(n, unit);
+      head.begin(state);
+      for (int64_t t = 0; t < n.length; ++t) {
+        pass(head, t, state, state, room.e, room.u, room.out, room);
+        head.narrow(room.out, n.out + head.place(t) * n.values, 1);
+      }
+      head.narrow(state, n.after + unit * head.c * n.values, head.c);
+    }
+  });
+}
+
+template <typename T>
+void backward_of(const FastWeights<T>& n) {
+  const int64_t parts = (n.length + kPart - 1) / kPart;
+  at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
+    const Room<T> room(n, std::max<int64_t>(1, parts) + kPart + 2);
+    for (int64_t unit = first; unit < last; ++unit) {
+      const Head<T> head(n, unit);
+      const int64_t size = head.size, stride = head.stride;
+      T *d_state = room.states, *states = d_state + size, *begun = states + (kPart + 1) * size;
+      head.begin(begun);
+      for (int64_t part = 0; part + 1 < parts; ++part) {
+        const T* from = begun + part * size;
+        T* to = begun + (part + 1) * size;
+        for (int64_t t = part * kPart; t < (part + 1) * kPart; ++t, from = to)
+          pass<T>(head, t, from, to, room.e, room.u, nullptr, room);
+      }
+      if (n.d_after)
+        head.widen(n.d_after + unit * head.c * n.values, d_state, head.c);
+      else
+        std::fill_n(d_state, size, T(0));
+      for (int64_t part = parts - 1; part >= 0; --part) {
+        const int64_t start = part * kPart, count = std::min(kPart, n.length - start);
+        const auto state = [&](int64_t t) { return t ? states + t * size : begun + part * size; };
+        const auto row = [&](int64_t t) { return room.rows + 2 * t * stride; };
+        for (int64_t t = 0; t < count; ++t)
+          pass<T>(head, start + t, state(t), state(t + 1), row(t), row(t) + stride, nullptr, room);
+        for (int64_t t = count - 1; t >= 0; --t)
+          pass_back(head, start + t, state(t), row(t), row(t) + stride, d_state, room);
+      }
+      if (n.d_state) head.narrow(d_state, n.d_state + unit * head.c * n.values, head.c);
+    }
+  });
+}
+
+}  // namespace
+
+#define KERNELS(T)                                                                        \
+  extern "C" void forward_##T(const FastWeights<T>* call) { forward_of<T>(*call); }       \
+  extern "C" void backward_##T(const FastWeights<T>* call) { backward_of<T>(*call); }
+
+KERNELS(float)
+KERNELS(double)

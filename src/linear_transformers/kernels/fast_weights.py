@@ -1,0 +1,183 @@
+"""The decaying and correcting recurrences as one torch operator for CPUs: `cpp_fast_weights.cpp`.
+
+Elsewhere `ops.decayed` and `ops.delta` are called as they are.
+"""
+
+import ctypes
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from linear_transformers.kernels.call import View
+from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.operator import constant, qualified, registered
+from linear_transformers.ops.decayed import decayed as defined_decayed
+from linear_transformers.ops.delta import delta as defined_delta
+from linear_transformers.ops.precision import accumulation_dtype, without_autocast
+
+SOURCE = "cpp_fast_weights.cpp"
+WIDEST = 128
+NAMES = {torch.float32: "float", torch.float64: "double"}
+
+
+@constant
+def unavailable(device: torch.device, width: int) -> str | None:
+    """Return why the kernel does not run, or None. The first call compiles it.
+
+    Args:
+        device: The device of the tensors.
+        width: The width of a head, of keys or of values.
+    """
+    if device.type != "cpu":
+        return f"it is made for CPUs, and the tensors are on {device}"
+    if width > WIDEST:
+        return f"matrix products are faster for heads wider than {WIDEST}, and these are {width}"
+    library = compiled(SOURCE)
+    return library if isinstance(library, str) else None
+
+
+def decayed(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    log_decay: Float[Tensor, "b t h decays"],
+    *,
+    state: Float[Tensor, "b h c m"] | None = None,
+    chunk_size: int = 32,
+) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
+    """Compute `ops.decayed.decayed`, on CPUs position after position if there is a compiler."""
+    if unavailable(v.device, max(k.shape[-1], v.shape[-1])):
+        return defined_decayed(q, k, v, log_decay, state=state, chunk_size=chunk_size)
+    return _run(q, k, v, None, log_decay, state)
+
+
+def delta(
+    q: Float[Tensor, "b t h c"],
+    k: Float[Tensor, "b t h c"],
+    v: Float[Tensor, "b t h m"],
+    strength: Float[Tensor, "b t h 1"],
+    log_decay: Float[Tensor, "b t h decays"],
+    *,
+    state: Float[Tensor, "b h c m"] | None = None,
+    chunk_size: int = 32,
+) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
+    """Compute `ops.delta.delta`, on CPUs position after position if there is a compiler."""
+    if unavailable(v.device, max(k.shape[-1], v.shape[-1])):
+        return defined_delta(q, k, v, strength, log_decay, state=state, chunk_size=chunk_size)
+    return _run(q, k, v, strength, log_decay, state)
+
+
+def _run(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor | None,
+    log_decay: Tensor,
+    state: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    dtype, wide = v.dtype, accumulation_dtype(v.dtype)
+    inputs = (q, k, v, strength, log_decay, state)
+    with without_autocast(v):
+        outputs, after = _forward_op(*(None if x is None else x.to(wide) for x in inputs))
+    return outputs.to(dtype), after
+
+
+def _forward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor | None,
+    log_decay: Tensor,
+    state: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    out, after = _fake_forward(q, k, v)
+    _call("forward", q, k, v, strength, log_decay, state, out=out, after=after)
+    return out, after
+
+
+def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    (b, _, h, c), m = q.shape, v.shape[-1]
+    return v.new_empty(v.shape), v.new_empty(b, h, c, m)
+
+
+def _backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor | None,
+    log_decay: Tensor,
+    state: Tensor | None,
+    d_out: Tensor,
+    d_after: Tensor | None,
+    wanted: list[bool],
+) -> list[Tensor]:
+    """Return the gradients of the inputs that want one, those of q, k and v in any case."""
+    inputs = (q, k, v, strength, log_decay, state)
+    found = _fake_backward(*inputs, d_out, d_after, wanted)
+    names = [name for name, want in zip(GRADIENTS, wanted, strict=True) if want]
+    _call("backward", *inputs, d_out=d_out, d_after=d_after, **dict(zip(names, found, strict=True)))
+    return found
+
+
+def _fake_backward(*given: Any) -> list[Tensor]:
+    *inputs, _, _, wanted = given
+    return [x.new_empty(x.shape) for x, want in zip(inputs, wanted, strict=True) if want]
+
+
+def _keep(ctx: Any, inputs: Any, output: tuple[Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*inputs)
+    ctx.set_materialize_grads(False)
+
+
+def _differentiate(
+    ctx: Any, d_out: Tensor | None, d_after: Tensor | None
+) -> tuple[Tensor | None, ...]:
+    q, k, v, *others = ctx.saved_tensors
+    d_out = torch.zeros_like(v) if d_out is None else d_out  # of the state alone
+    wanted = [True] * 3 + list(ctx.needs_input_grad[3:])
+    found = iter(_backward_op(q, k, v, *others, d_out, d_after, wanted))
+    return tuple(next(found) if want else None for want in wanted)
+
+
+def _call(
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor | None,
+    log_decay: Tensor,
+    state: Tensor | None,
+    **others: Tensor | None,
+) -> None:
+    # Named, so that no copy is freed before the call returns.
+    views = {"q": q, "k": k, "v": v}
+    views = {x: y if y.stride(-1) == 1 else y.contiguous() for x, y in views.items()}
+    dense = {"strength": strength, "log_decay": log_decay, "state": state, **others}
+    dense = {x: None if y is None else y.contiguous() for x, y in dense.items()}
+    call = _Call(
+        *q.shape, v.shape[-1], log_decay.shape[-1],
+        **{x: View.of(y) for x, y in views.items()},
+        **{x: None if y is None else y.data_ptr() for x, y in dense.items()},
+    )  # fmt: skip
+    getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}")(ctypes.byref(call))
+
+
+GRADIENTS = ("d_q", "d_k", "d_v", "d_strength", "d_log_decay", "d_state")
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_int64)
+          for name in ("batch", "length", "heads", "features", "values", "decays")),
+        *((name, View) for name in ("q", "k", "v")),
+        *((name, ctypes.c_void_p)
+          for name in ("strength", "log_decay", "state", "out", "after", "d_out", "d_after",
+                       *GRADIENTS)),
+    )  # fmt: skip
+
+
+_forward_op = registered("fast_weights", _forward, _fake_forward)
+_backward_op = registered("fast_weights_backward", _backward, _fake_backward)
+torch.library.register_autograd(qualified("fast_weights"), _differentiate, setup_context=_keep)
