@@ -4,9 +4,10 @@
     uv run --extra fla python -m benchmarks.fast_weights --shape 4x784 --heads 4 --head-dim 64
 
 This measures the operators alone, in float32, from queries, keys, values and gates to outputs.
-Beside each are what it was before, all chunks of a sequence at once, of 64 positions (`whole`; of
-16 where each feature decays), and flash-linear-attention's reference in PyTorch, which runs on a
-CPU: in chunks where there is one, else the definition. All take turns in one process; medians.
+Beside the kernel are its definition in PyTorch, chunk by chunk in segments that fit the cache
+(`chunks`), what that was before, all chunks of a sequence at once, of 64 positions (`whole`; of 16
+where each feature decays), and flash-linear-attention's reference in PyTorch, which runs on a CPU:
+in chunks where there is one, else the definition. All take turns in one process; medians.
 """
 
 import argparse
@@ -19,14 +20,13 @@ from torch import Tensor
 
 from benchmarks.operators import SEED, Case, Kernel, measure, thread_count
 from benchmarks.record import Measurement
-from linear_transformers.ops.decayed import _segment as decayed_whole
-from linear_transformers.ops.decayed import decayed
-from linear_transformers.ops.delta import _segment as delta_whole
-from linear_transformers.ops.delta import delta
+from linear_transformers.kernels.fast_weights import decayed, delta
+from linear_transformers.ops import decayed as decayed_chunks
+from linear_transformers.ops import delta as delta_chunks
 from linear_transformers.pictures.tables import markdown
 
 Row = dict[str, Any]
-OURS, WHOLE, FLA = "ours", "whole", "fla"
+OURS, CHUNKS, WHOLE, FLA = "ours", "chunks", "whole", "fla"
 REFERENCES = {
     "retention": ("simple_gla", "naive_chunk_simple_gla"),
     "gated": ("gla", "naive_recurrent_gla"),
@@ -67,20 +67,24 @@ def kernels_of(operator: str, case: Case, options: argparse.Namespace) -> dict[s
         strength, none = uniform[..., :1], torch.zeros(*size[:3], 1)
         return {
             OURS: lambda q, k, v: delta(q, unit(k), v, strength, none)[0],
-            WHOLE: lambda q, k, v: delta_whole(
+            CHUNKS: lambda q, k, v: delta_chunks.delta(q, unit(k), v, strength, none)[0],
+            WHOLE: lambda q, k, v: delta_chunks._segment(
                 q, unit(k), v, strength, none, state=None, chunk_size=64
             )[0],
             FLA: heads_first(reference(operator), strength[..., 0]),
         }
     if operator == "gated":
-        decay, chunk, before = uniform.log() / 16, 32, 16
+        decay, before = uniform.log() / 16, 16
     else:
         of_heads = torch.log1p(-torch.exp2(-5.0 - torch.arange(options.heads)))
-        decay, chunk, before = of_heads.expand(size[:3]).unsqueeze(-1), 32, 64
+        decay, before = of_heads.expand(size[:3]).unsqueeze(-1), 64
     theirs, gates = reference(operator), decay if operator == "gated" else decay[..., 0]
     return {
-        OURS: lambda q, k, v: decayed(q, k, v, decay, chunk_size=chunk)[0],
-        WHOLE: lambda q, k, v: decayed_whole(q, k, v, decay, state=None, chunk_size=before)[0],
+        OURS: lambda q, k, v: decayed(q, k, v, decay)[0],
+        CHUNKS: lambda q, k, v: decayed_chunks.decayed(q, k, v, decay)[0],
+        WHOLE: lambda q, k, v: decayed_chunks._segment(
+            q, k, v, decay, state=None, chunk_size=before
+        )[0],
         FLA: lambda q, k, v: theirs(q, k, v, gates)[0],
     }
 

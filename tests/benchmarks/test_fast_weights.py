@@ -34,7 +34,7 @@ def test_rows_have_how_many_times_as_fast_ours_is(tmp_path, monkeypatch):
     fast_weights.main()
     rows = json.loads((tmp_path / "fast-weights-cpu.json").read_text())["rows"]
     names = [(row["operator"], row["implementation"]) for row in rows]
-    operators, implementations = fast_weights.REFERENCES, ("ours", "whole", "fla")
+    operators, implementations = fast_weights.REFERENCES, ("ours", "chunks", "whole", "fla")
     assert names == [(operator, name) for operator in operators for name in implementations]
     for i, row in enumerate(rows):
         ours = rows[i - i % 3]

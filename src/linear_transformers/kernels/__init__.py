@@ -4,8 +4,9 @@ Every kernel of causal linear attention over a sequence is one call,
 
     run(q, k, v, *, eps, phi=None, state=None) -> (outputs, state after the sequence)
 
-and a name in `KERNELS`, beside those that `ops` has in plain PyTorch. `cpp_step` computes one
-position of a whole stack, `triton_step` one position of one layer.
+and a name in `KERNELS`, beside those that `ops` has in plain PyTorch. `fast_weights` computes the
+recurrences that decay and correct, `cpp_step` one position of a whole stack, `triton_step` one
+position of one layer.
 """
 
 from linear_transformers.kernels.cpp_step import levels, rounded
