@@ -24,6 +24,7 @@ from linear_transformers.kernels.fast_weights import decayed, delta
 from linear_transformers.ops import decayed as decayed_chunks
 from linear_transformers.ops import delta as delta_chunks
 from linear_transformers.pictures.tables import markdown
+from linear_transformers.training.memory import keep_freed_memory
 
 Row = dict[str, Any]
 OURS, CHUNKS, WHOLE, FLA = "ours", "chunks", "whole", "fla"
@@ -43,6 +44,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     options.device = "cpu"
+    keep_freed_memory()
     title = f"Fast weights on a CPU: {options.heads} heads of {options.head_dim}"
     measurement = Measurement("fast-weights-cpu", title, device="cpu", seeds=[SEED])
     rows: list[Row] = []

@@ -114,14 +114,13 @@ struct Room {
 };
 
 // Passes position t: writes the state after it, how far v is ahead of what its key recalls (`e`),
-// what it adds (`u`), and if it is asked for, its output.
-template <typename T>
+// what it adds (`u`), and if it reads, its output.
+template <bool kCorrects, bool kReads, typename T>
 void pass(const Head<T>& head, int64_t t, const T* from, T* to, T* e, T* u, T* out,
           const Room<T>& room) {
   using Vec = typename Head<T>::Vec;
   const int64_t c = head.c, stride = head.stride;
   const T *q = head.at(head.n.q, t), *k = head.at(head.n.k, t), strength = head.strength(t);
-  const bool corrects = head.n.strength;
   T *a = room.a, *ak = room.ak, *aq = room.aq, *v = room.v, seen = 0;
   head.decays(t, a);
   head.widen(head.at(head.n.v, t), v, 1);
@@ -133,20 +132,20 @@ void pass(const Head<T>& head, int64_t t, const T* from, T* to, T* e, T* u, T* o
   const auto columns = [=](auto vectors, int64_t y) {
     constexpr int V = decltype(vectors)::value;
     Vec recalled[V] = {}, read[V] = {}, added[V];
-    if (corrects || out)
+    if constexpr (kCorrects || kReads)
       for (int64_t x = 0; x < c; ++x)
         for (int i = 0; i < V; ++i) {
           const Vec s = load(from + x * stride + y + i * kLanes);
-          recalled[i] += ak[x] * s;
-          read[i] += aq[x] * s;
+          if constexpr (kCorrects) recalled[i] += ak[x] * s;
+          if constexpr (kReads) read[i] += aq[x] * s;
         }
     for (int i = 0; i < V; ++i) {
       const int64_t j = y + i * kLanes;
-      const Vec ahead = corrects ? load(v + j) - recalled[i] : load(v + j);
+      const Vec ahead = load(v + j) - recalled[i];
       added[i] = strength * ahead;
       store(ahead, e + j);
       store(added[i], u + j);
-      if (out) store(read[i] + seen * added[i], out + j);
+      if constexpr (kReads) store(read[i] + seen * added[i], out + j);
     }
     for (int64_t x = 0; x < c; ++x)
       for (int i = 0; i < V; ++i) {
@@ -157,84 +156,102 @@ void pass(const Head<T>& head, int64_t t, const T* from, T* to, T* e, T* u, T* o
   for_columns(stride, columns);
 }
 
+// Sums along values, for one feature, of the gradients of a key, a query and a decay.
+template <typename Vec>
+struct Sums {
+  Vec k, q, a;
+};
+
 // The gradients of position t, given those of the state after it in `d_state`, which become those
 // of the state before it.
-template <typename T>
+template <bool kCorrects, bool kDecays, typename T>
 void pass_back(const Head<T>& head, int64_t t, const T* state, const T* e, const T* u, T* d_state,
                const Room<T>& room) {
   using Vec = typename Head<T>::Vec;
   const FastWeights<T>& n = head.n;
   const int64_t c = head.c, stride = head.stride, place = head.place(t);
   const T *q = head.at(n.q, t), *k = head.at(n.k, t), strength = head.strength(t);
-  const bool corrects = n.strength, decays = n.d_log_decay;
   T *a = room.a, *d_out = room.d_out, *d_u = room.d_u, *d_recalled = room.v;
   T *along_k = room.along_k, *along_q = room.along_q, *along_a = room.along_a;
   head.decays(t, a);
   head.widen(n.d_out + place * n.values, d_out, 1);
+  // Of the state before this one, which is decayed, corrected and read, by that after it, d. What
+  // was recalled has its gradient only when all of d is known.
+  const auto before = [=](Vec s, Vec d, Vec r, Vec g, int64_t x, T* at, Sums<Vec>& sums) {
+    if constexpr (kCorrects) {
+      d += k[x] * r;
+      sums.k += s * r;
+    }
+    sums.q += s * g;
+    if constexpr (kDecays) sums.a += s * d;
+    store(a[x] * d, at);
+  };
+  // Adds to what other columns came to.
+  const auto add = [](T* along, Vec sums, bool begun) {
+    store(begun ? load(along) + sums : sums, along);
+  };
+  const auto keep = [=](int64_t x, const Sums<Vec>& sums, bool begun) {
+    add(along_q + x * kLanes, a[x] * sums.q, begun);
+    if constexpr (kDecays) add(along_a + x * kLanes, a[x] * sums.a, begun);
+  };
   // Of the output and of what was added, since the state after this position is a S + k u^T.
-  const auto added = [=](auto vectors, int64_t y) {
+  for_columns(stride, [=](auto vectors, int64_t y) {
     constexpr int V = decltype(vectors)::value;
-    Vec g[V], w[V], sums[V] = {};
+    Vec g[V], w[V], of_u[V] = {};
     for (int i = 0; i < V; ++i) {
       g[i] = load(d_out + y + i * kLanes);
       w[i] = load(u + y + i * kLanes);
     }
     for (int64_t x = 0; x < c; ++x) {
-      Vec along = y ? load(along_k + x * kLanes) : Vec{};
+      Vec of_k = {};
+      Sums<Vec> sums = {};
       for (int i = 0; i < V; ++i) {
         const int64_t j = x * stride + y + i * kLanes;
         const Vec d = load(d_state + j) + q[x] * g[i];
-        store(d, d_state + j);
-        sums[i] += k[x] * d;
-        along += d * w[i];
+        of_u[i] += k[x] * d;
+        of_k += d * w[i];
+        if constexpr (kCorrects)
+          store(d, d_state + j);
+        else
+          before(load(state + j), d, Vec{}, g[i], x, d_state + j, sums);
       }
-      store(along, along_k + x * kLanes);
+      add(along_k + x * kLanes, of_k, y);
+      if constexpr (!kCorrects) keep(x, sums, y);
     }
-    for (int i = 0; i < V; ++i) store(sums[i], d_u + y + i * kLanes);
-  };
-  for_columns(stride, added);
-  if (corrects) {
+    for (int i = 0; i < V; ++i) store(of_u[i], d_u + y + i * kLanes);
+  });
+  if constexpr (kCorrects) {
     if (n.d_strength) n.d_strength[place] = dot(d_u, e, stride);
     for (int64_t y = 0; y < stride; ++y) {
       d_u[y] *= strength;
       d_recalled[y] = -d_u[y];
     }
+    for_columns(stride, [=](auto vectors, int64_t y) {
+      constexpr int V = decltype(vectors)::value;
+      Vec g[V], r[V];
+      for (int i = 0; i < V; ++i) {
+        g[i] = load(d_out + y + i * kLanes);
+        r[i] = load(d_recalled + y + i * kLanes);
+      }
+      for (int64_t x = 0; x < c; ++x) {
+        Sums<Vec> sums = {};
+        for (int i = 0; i < V; ++i) {
+          const int64_t j = x * stride + y + i * kLanes;
+          before(load(state + j), load(d_state + j), r[i], g[i], x, d_state + j, sums);
+        }
+        add(along_k + x * kLanes, a[x] * sums.k, true);
+        keep(x, sums, y);
+      }
+    });
   }
   head.narrow(d_u, n.d_v + place * n.values, 1);
-  // Of what was recalled, and of the decay.
-  const auto before = [=](auto vectors, int64_t y) {
-    constexpr int V = decltype(vectors)::value;
-    Vec g[V], r[V] = {};
-    for (int i = 0; i < V; ++i) {
-      g[i] = load(d_out + y + i * kLanes);
-      if (corrects) r[i] = load(d_recalled + y + i * kLanes);
-    }
-    for (int64_t x = 0; x < c; ++x) {
-      Vec of_r = {}, of_g = {}, of_d = {};
-      for (int i = 0; i < V; ++i) {
-        const int64_t j = x * stride + y + i * kLanes;
-        const Vec s = load(state + j), d = load(d_state + j) + k[x] * r[i];
-        of_r += s * r[i];
-        of_g += s * g[i];
-        of_d += s * d;
-        store(a[x] * d, d_state + j);
-      }
-      const auto add = [x, by = a[x]](T* along, Vec sums, bool begun) {
-        store((begun ? load(along + x * kLanes) : Vec{}) + by * sums, along + x * kLanes);
-      };
-      add(along_k, of_r, true);
-      add(along_q, of_g, y);
-      add(along_a, of_d, y);
-    }
-  };
-  for_columns(stride, before);
   const T read = dot(u, d_out, stride);
   T *d_q = n.d_q + place * c, *d_k = n.d_k + place * c;
   for (int64_t x = 0; x < c; ++x) {
     d_k[x] = sum_of(load(along_k + x * kLanes));
     d_q[x] = sum_of(load(along_q + x * kLanes)) + k[x] * read;
   }
-  if (!decays) return;
+  if constexpr (!kDecays) return;
   T* d_log = n.d_log_decay + place * n.decays;
   if (n.decays == 1) {
     Vec sums = {};
@@ -245,8 +262,8 @@ void pass_back(const Head<T>& head, int64_t t, const T* state, const T* e, const
   }
 }
 
-template <typename T>
-void forward_of(const FastWeights<T>& n) {
+template <bool kCorrects, typename T>
+void forward_with(const FastWeights<T>& n) {
   at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
     const Room<T> room(n, 1);
     T* state = room.states;
@@ -254,7 +271,7 @@ void forward_of(const FastWeights<T>& n) {
       const Head<T> head(n, unit);
       head.begin(state);
       for (int64_t t = 0; t < n.length; ++t) {
-        pass(head, t, state, state, room.e, room.u, room.out, room);
+        pass<kCorrects, true>(head, t, state, state, room.e, room.u, room.out, room);
         head.narrow(room.out, n.out + head.place(t) * n.values, 1);
       }
       head.narrow(state, n.after + unit * head.c * n.values, head.c);
@@ -262,8 +279,8 @@ void forward_of(const FastWeights<T>& n) {
   });
 }
 
-template <typename T>
-void backward_of(const FastWeights<T>& n) {
+template <bool kCorrects, bool kDecays, typename T>
+void backward_with(const FastWeights<T>& n) {
   const int64_t parts = (n.length + kPart - 1) / kPart;
   at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
     const Room<T> room(n, std::max<int64_t>(1, parts) + kPart + 2);
@@ -276,7 +293,7 @@ void backward_of(const FastWeights<T>& n) {
         const T* from = begun + part * size;
         T* to = begun + (part + 1) * size;
         for (int64_t t = part * kPart; t < (part + 1) * kPart; ++t, from = to)
-          pass<T>(head, t, from, to, room.e, room.u, nullptr, room);
+          pass<kCorrects, false>(head, t, from, to, room.e, room.u, room.out, room);
       }
       if (n.d_after)
         head.widen(n.d_after + unit * head.c * n.values, d_state, head.c);
@@ -287,13 +304,28 @@ void backward_of(const FastWeights<T>& n) {
         const auto state = [&](int64_t t) { return t ? states + t * size : begun + part * size; };
         const auto row = [&](int64_t t) { return room.rows + 2 * t * stride; };
         for (int64_t t = 0; t < count; ++t)
-          pass<T>(head, start + t, state(t), state(t + 1), row(t), row(t) + stride, nullptr, room);
+          pass<kCorrects, false>(head, start + t, state(t), state(t + 1), row(t), row(t) + stride,
+                                 room.out, room);
         for (int64_t t = count - 1; t >= 0; --t)
-          pass_back(head, start + t, state(t), row(t), row(t) + stride, d_state, room);
+          pass_back<kCorrects, kDecays>(head, start + t, state(t), row(t), row(t) + stride, d_state,
+                                        room);
       }
       if (n.d_state) head.narrow(d_state, n.d_state + unit * head.c * n.values, head.c);
     }
   });
+}
+
+template <typename T>
+void forward_of(const FastWeights<T>& n) {
+  n.strength ? forward_with<true>(n) : forward_with<false>(n);
+}
+
+template <typename T>
+void backward_of(const FastWeights<T>& n) {
+  if (n.strength)
+    n.d_log_decay ? backward_with<true, true>(n) : backward_with<true, false>(n);
+  else
+    n.d_log_decay ? backward_with<false, true>(n) : backward_with<false, false>(n);
 }
 
 }  // namespace
