@@ -3,14 +3,16 @@
 //     S_i = diag(a_i) S_(i-1) + k_i u_i^T,   output_i = S_i^T q_i
 //     u_i = b_i (v_i - S_(i-1)^T diag(a_i) k_i), or without a strength b, v_i
 //
-// Position after position: a head's matrix stays in the cache, and a position passes it twice. The
-// gradient keeps nothing of the forward pass. It runs it again and keeps each `kPart`-th state, then
-// goes from the last part to the first, with all states of one part at a time.
+// Position after position: a head's matrix stays in the cache, and a position passes it twice. Heads
+// of a sequence go side by side, as their rows lie in memory. The gradient keeps nothing of the
+// forward pass. It runs it again and keeps each `kPart`-th state, then goes from the last part to
+// the first, with all states of one part at a time.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 #include "call.h"
 #include "cpp_vectors.h"
@@ -31,6 +33,7 @@ struct FastWeights {
 namespace {
 
 constexpr int64_t kPart = 32;
+constexpr int64_t kForwardCache = 1 << 15, kBackwardCache = 1 << 20;  // bytes of states
 
 inline Floats decay_of(Floats log_decay) { return exp_negative(log_decay); }
 inline Doubles decay_of(Doubles log_decay) {
@@ -85,11 +88,15 @@ struct Head {
   void narrow(const T* wide, T* rows, int64_t count) const {
     for (int64_t x = 0; x < count; ++x) copy(wide + x * stride, rows + x * n.values, n.values);
   }
-  void begin(T* state) const {
-    if (n.state)
-      widen(n.state + (b * n.heads + h) * c * n.values, state, c);
+  // A state, from one of all heads and to it. None is zero.
+  void begin(const T* of_all, T* state) const {
+    if (of_all)
+      widen(of_all + (b * n.heads + h) * c * n.values, state, c);
     else
       std::fill_n(state, size, T(0));
+  }
+  void end(const T* state, T* of_all) const {
+    narrow(state, of_all + (b * n.heads + h) * c * n.values, c);
   }
 };
 
@@ -97,15 +104,15 @@ struct Head {
 // for each feature, a vector each, sums along values of gradients; states of the past and gradients.
 template <typename T>
 struct Room {
-  Room(const FastWeights<T>& n, int64_t num_states)
+  Room(const FastWeights<T>& n, int64_t heads, int64_t num_rows, int64_t num_states)
       : c(n.features), stride(whole(n.values)),
-        floats(new T[3 * c * (1 + kLanes) + (6 + 2 * kPart) * stride + num_states * c * stride]) {
+        floats(new T[3 * c * (1 + kLanes) + (6 + heads * (num_rows + num_states * c)) * stride]) {
     T* next = floats.get();
     const auto take = [&](int64_t count) { return (next += count) - count; };
     a = take(c), ak = take(c), aq = take(c);
     along_k = take(c * kLanes), along_q = take(c * kLanes), along_a = take(c * kLanes);
     v = take(stride), e = take(stride), u = take(stride), out = take(stride);
-    d_out = take(stride), d_u = take(stride), rows = take(2 * kPart * stride);
+    d_out = take(stride), d_u = take(stride), rows = take(heads * num_rows * stride);
     states = next;
   }
   int64_t c, stride;
@@ -262,57 +269,77 @@ void pass_back(const Head<T>& head, int64_t t, const T* state, const T* e, const
   }
 }
 
+// Calls f(heads, room) for all heads, those of one sequence together whose states stay in the cache.
+template <typename T, typename F>
+void for_heads(const FastWeights<T>& n, int64_t cache, int64_t cached_states, int64_t num_rows,
+               int64_t num_states, const F& f) {
+  const int64_t bytes = cached_states * n.features * whole(n.values) * sizeof(T);
+  const int64_t most = std::clamp<int64_t>(cache / std::max<int64_t>(1, bytes), 1, n.heads);
+  at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
+    const Room<T> room(n, most, num_rows, num_states);
+    for (int64_t unit = first; unit < last;) {
+      std::vector<Head<T>> heads;
+      const int64_t end = std::min({last, unit + most, (unit / n.heads + 1) * n.heads});
+      for (; unit < end; ++unit) heads.emplace_back(n, unit);
+      f(heads, room);
+    }
+  });
+}
+
 template <bool kCorrects, typename T>
 void forward_with(const FastWeights<T>& n) {
-  at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
-    const Room<T> room(n, 1);
-    T* state = room.states;
-    for (int64_t unit = first; unit < last; ++unit) {
-      const Head<T> head(n, unit);
-      head.begin(state);
-      for (int64_t t = 0; t < n.length; ++t) {
-        pass<kCorrects, true>(head, t, state, state, room.e, room.u, room.out, room);
-        head.narrow(room.out, n.out + head.place(t) * n.values, 1);
+  for_heads(n, kForwardCache, 1, 0, 1, [&](const auto& heads, const Room<T>& room) {
+    const auto state = [&](size_t i) { return room.states + i * heads[i].size; };
+    for (size_t i = 0; i < heads.size(); ++i) heads[i].begin(n.state, state(i));
+    for (int64_t t = 0; t < n.length; ++t)
+      for (size_t i = 0; i < heads.size(); ++i) {
+        pass<kCorrects, true>(heads[i], t, state(i), state(i), room.e, room.u, room.out, room);
+        heads[i].narrow(room.out, n.out + heads[i].place(t) * n.values, 1);
       }
-      head.narrow(state, n.after + unit * head.c * n.values, head.c);
-    }
+    for (size_t i = 0; i < heads.size(); ++i) heads[i].end(state(i), n.after);
   });
 }
 
 template <bool kCorrects, bool kDecays, typename T>
 void backward_with(const FastWeights<T>& n) {
-  const int64_t parts = (n.length + kPart - 1) / kPart;
-  at::parallel_for(0, n.batch * n.heads, 1, [&](int64_t first, int64_t last) {
-    const Room<T> room(n, std::max<int64_t>(1, parts) + kPart + 2);
-    for (int64_t unit = first; unit < last; ++unit) {
-      const Head<T> head(n, unit);
-      const int64_t size = head.size, stride = head.stride;
-      T *d_state = room.states, *states = d_state + size, *begun = states + (kPart + 1) * size;
-      head.begin(begun);
-      for (int64_t part = 0; part + 1 < parts; ++part) {
-        const T* from = begun + part * size;
-        T* to = begun + (part + 1) * size;
-        for (int64_t t = part * kPart; t < (part + 1) * kPart; ++t, from = to)
-          pass<kCorrects, false>(head, t, from, to, room.e, room.u, room.out, room);
-      }
-      if (n.d_after)
-        head.widen(n.d_after + unit * head.c * n.values, d_state, head.c);
-      else
-        std::fill_n(d_state, size, T(0));
-      for (int64_t part = parts - 1; part >= 0; --part) {
-        const int64_t start = part * kPart, count = std::min(kPart, n.length - start);
-        const auto state = [&](int64_t t) { return t ? states + t * size : begun + part * size; };
-        const auto row = [&](int64_t t) { return room.rows + 2 * t * stride; };
-        for (int64_t t = 0; t < count; ++t)
-          pass<kCorrects, false>(head, start + t, state(t), state(t + 1), row(t), row(t) + stride,
-                                 room.out, room);
-        for (int64_t t = count - 1; t >= 0; --t)
-          pass_back<kCorrects, kDecays>(head, start + t, state(t), row(t), row(t) + stride, d_state,
-                                        room);
-      }
-      if (n.d_state) head.narrow(d_state, n.d_state + unit * head.c * n.values, head.c);
+  const int64_t parts = std::max<int64_t>(1, (n.length + kPart - 1) / kPart);
+  const int64_t num_states = 1 + kPart + parts;
+  const auto run = [&](const auto& heads, const Room<T>& room) {
+    // Of each head: the gradients of a state, a part's states but the first, the first of all parts.
+    const auto d_state = [&](size_t i) { return room.states + i * num_states * heads[i].size; };
+    const auto begun = [&](size_t i, int64_t part) {
+      return d_state(i) + (1 + kPart + part) * heads[i].size;
+    };
+    const auto state = [&](size_t i, int64_t part, int64_t t) {
+      return t ? d_state(i) + t * heads[i].size : begun(i, part);
+    };
+    const auto row = [&](size_t i, int64_t t) {
+      return room.rows + 2 * (i * kPart + t) * heads[i].stride;
+    };
+    for (size_t i = 0; i < heads.size(); ++i) {
+      heads[i].begin(n.state, begun(i, 0));
+      heads[i].begin(n.d_after, d_state(i));
     }
-  });
+    for (int64_t t = 0; t < (parts - 1) * kPart; ++t)
+      for (size_t i = 0; i < heads.size(); ++i) {
+        T* to = begun(i, t / kPart + 1);
+        const T* from = t % kPart ? to : begun(i, t / kPart);
+        pass<kCorrects, false>(heads[i], t, from, to, room.e, room.u, room.out, room);
+      }
+    for (int64_t part = parts - 1; part >= 0; --part) {
+      const int64_t start = part * kPart, count = std::min(kPart, n.length - start);
+      for (int64_t t = 0; t < count; ++t)
+        for (size_t i = 0; i < heads.size(); ++i)
+          pass<kCorrects, false>(heads[i], start + t, state(i, part, t), state(i, part, t + 1),
+                                 row(i, t), row(i, t) + heads[i].stride, room.out, room);
+      for (int64_t t = count - 1; t >= 0; --t)
+        for (size_t i = 0; i < heads.size(); ++i)
+          pass_back<kCorrects, kDecays>(heads[i], start + t, state(i, part, t), row(i, t),
+                                        row(i, t) + heads[i].stride, d_state(i), room);
+    }
+    for (size_t i = 0; n.d_state && i < heads.size(); ++i) heads[i].end(d_state(i), n.d_state);
+  };
+  for_heads(n, kBackwardCache, kPart + 2, 2 * kPart, num_states, run);
 }
 
 template <typename T>
