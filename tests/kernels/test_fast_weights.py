@@ -7,12 +7,14 @@ import torch
 
 from linear_transformers.kernels import fast_weights
 from linear_transformers.kernels.fast_weights import WIDEST, decayed, delta
+from linear_transformers.mixers import DeltaNet, MultiScaleRetention
 from linear_transformers.ops.decayed import decayed_step
 from linear_transformers.ops.delta import delta_step
 from tests.ops.test_recurrences import by_steps, results
 
 CPU = torch.device("cpu")
 FORMS = {"decayed": (decayed, decayed_step), "delta": (delta, delta_step)}
+LAYERS = {"decayed": MultiScaleRetention, "delta": DeltaNet}
 # Of keys and values: parts of vectors, whole ones, and one, two and four of them at a time. Of the
 # last, the cache holds two of three heads.
 WIDTHS = [(5, 3), (16, 16), (3, 48), (13, 119)]
@@ -144,6 +146,9 @@ def test_where_it_does_not_run_the_definition_does(monkeypatch):
     for name, (run, _) in FORMS.items():
         inputs, state = given(name, 33)
         ours = run(*inputs, state=state)
+        layer = LAYERS[name](8, 2)
+        assert layer.kernel_on(CPU) == "cpp"
         with monkeypatch.context() as patch:
             patch.setattr(fast_weights, "unavailable", lambda *any: "none is wanted")
+            assert layer.kernel_on(CPU) == "chunkwise"
             torch.testing.assert_close(run(*inputs, state=state, chunk_size=16), ours)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import POSITION, CausalAttention
 from linear_transformers.config.ranges import Size, ranged
-from linear_transformers.kernels.fast_weights import decayed, delta
+from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
 from linear_transformers.ops.decayed import decayed_step
 from linear_transformers.ops.delta import delta_step
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
@@ -43,6 +43,9 @@ class FastWeightAttention(CausalAttention[Tensor]):
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__(num_heads, head_dim)
         self.norm = nn.Parameter(torch.ones(head_dim))
+
+    def kernel_on(self, device: torch.device) -> str:
+        return kernel_on(device, self.head_dim)
 
     @abstractmethod
     def prepare(self, q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, ...]:

@@ -38,6 +38,11 @@ def unavailable(device: torch.device, width: int) -> str | None:
     return library if isinstance(library, str) else None
 
 
+def kernel_on(device: torch.device, width: int) -> str:
+    """Return the name of what runs: see `unavailable`."""
+    return "chunkwise" if unavailable(device, width) else "cpp"
+
+
 def decayed(
     q: Float[Tensor, "b t h c"],
     k: Float[Tensor, "b t h c"],

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers.config.ranges import Positive, Size, Taps, ranged
-from linear_transformers.kernels.fast_weights import decayed, delta
+from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
 from linear_transformers.mixers.multi_head import MultiHead
 from linear_transformers.ops.decayed import decayed_over_piece, decayed_step
 from linear_transformers.ops.delta import delta_over_piece, delta_step
@@ -42,7 +42,8 @@ class FastWeights(MultiHead):
         num_heads: The number of heads, h.
         expand_k: The width of all heads' keys, as a multiple of e.
         expand_v: The width of all heads' values, as a multiple of e.
-        chunk_size: The positions of a chunk. Only speed depends on it.
+        chunk_size: The positions of a chunk, where there is no kernel for the recurrence as it
+            stands. Only speed depends on it.
         num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
             the queries of a group of heads (Ainslie et al., 2023), and so are its gates and its
             memory. None is h.
@@ -87,6 +88,9 @@ class FastWeights(MultiHead):
             num_key_heads=self.num_key_heads,
             bias=False,
         )
+
+    def kernel_on(self, device: torch.device) -> str:
+        return kernel_on(device, max(self.key_dim, self.value_dim))
 
     @abstractmethod
     def gates(self, x: Float[Tensor, "*batch e"]) -> tuple[Float[Tensor, "*batch k gates"], ...]:
