@@ -68,6 +68,15 @@ def test_it_goes_on_from_a_state(name):
     assert unchanged.shape == (2, 0, 3, 3)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_the_state_of_others_is_refused(name, raises_one_line):
+    run, _ = FORMS[name]
+    inputs, state = given(name, 4)
+    for other in (state[:1], state[:, :2], state[..., :2]):
+        with raises_one_line("The state is", "of the same sequences"):
+            run(*inputs, state=other)
+
+
 @pytest.mark.parametrize("part", ["outputs", "state"])
 @pytest.mark.parametrize("name", FORMS)
 def test_gradients_come_from_what_has_them_and_go_to_what_wants_them(name, part):

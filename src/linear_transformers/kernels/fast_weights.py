@@ -4,21 +4,22 @@ Elsewhere `ops.decayed` and `ops.delta` are called as they are.
 """
 
 import ctypes
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.kernels.call import View
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import constant, qualified, registered
-from linear_transformers.ops.decayed import decayed as defined_decayed
-from linear_transformers.ops.delta import delta as defined_delta
+from linear_transformers.kernels.operator import constant, qualified, registered, state_shapes
+from linear_transformers.ops import decayed as decaying
+from linear_transformers.ops import delta as correcting
 from linear_transformers.ops.precision import accumulation_dtype, without_autocast
 
 SOURCE = "cpp_fast_weights.cpp"
-WIDEST = 128
+WIDEST = 128  # measured: at 160 and more, products of chunks are faster
 NAMES = {torch.float32: "float", torch.float64: "double"}
 
 
@@ -43,50 +44,46 @@ def kernel_on(device: torch.device, width: int) -> str:
     return "chunkwise" if unavailable(device, width) else "cpp"
 
 
-def decayed(
-    q: Float[Tensor, "b t h c"],
-    k: Float[Tensor, "b t h c"],
-    v: Float[Tensor, "b t h m"],
-    log_decay: Float[Tensor, "b t h decays"],
-    *,
-    state: Float[Tensor, "b h c m"] | None = None,
-    chunk_size: int = 32,
-) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
-    """Compute `ops.decayed.decayed`, on CPUs position after position if there is a compiler."""
-    if unavailable(v.device, max(k.shape[-1], v.shape[-1])):
-        return defined_decayed(q, k, v, log_decay, state=state, chunk_size=chunk_size)
-    return _run(q, k, v, None, log_decay, state)
+def _compiled(defined: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Any]:
+    """Return a recurrence of `ops` as the kernel computes it, where that runs.
 
+    Args:
+        defined: The recurrence. The last of its gates is the decay; one before that, the strength.
 
-def delta(
-    q: Float[Tensor, "b t h c"],
-    k: Float[Tensor, "b t h c"],
-    v: Float[Tensor, "b t h m"],
-    strength: Float[Tensor, "b t h 1"],
-    log_decay: Float[Tensor, "b t h decays"],
-    *,
-    state: Float[Tensor, "b h c m"] | None = None,
-    chunk_size: int = 32,
-) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
-    """Compute `ops.delta.delta`, on CPUs position after position if there is a compiler."""
-    if unavailable(v.device, max(k.shape[-1], v.shape[-1])):
-        return defined_delta(q, k, v, strength, log_decay, state=state, chunk_size=chunk_size)
-    return _run(q, k, v, strength, log_decay, state)
+    Raises:
+        ValueError: The state is that of other sequences or heads.
+    """
 
+    @wraps(defined)
+    def run(
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *gates: Tensor,
+        state: Tensor | None = None,
+        chunk_size: int = 32,
+    ) -> tuple[Tensor, Tensor]:
+        if unavailable(v.device, max(k.shape[-1], v.shape[-1])):
+            return defined(q, k, v, *gates, state=state, chunk_size=chunk_size)
+        *strength, log_decay = gates
+        inputs = (q, k, v, *(strength or [None]), log_decay, state)
+        # The kernel reads memory by these sizes, whatever it is given.
+        assert k.shape == q.shape
+        assert all(x.shape[:3] == q.shape[:3] for x in (v, *gates))
+        assert all(x.shape[3] == 1 for x in strength)
+        assert log_decay.shape[3] in (1, q.shape[3])
+        size, _ = state_shapes(q, v)
+        if state is not None and state.shape != size:
+            raise ValueError(
+                f"The state is {list(state.shape)}; these inputs need {list(size)}. Give the state "
+                "of the same sequences, or None."
+            )
+        dtype, wide = v.dtype, accumulation_dtype(v.dtype)
+        with without_autocast(v):
+            outputs, after = _forward_op(*(None if x is None else x.to(wide) for x in inputs))
+        return outputs.to(dtype), after
 
-def _run(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    strength: Tensor | None,
-    log_decay: Tensor,
-    state: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    dtype, wide = v.dtype, accumulation_dtype(v.dtype)
-    inputs = (q, k, v, strength, log_decay, state)
-    with without_autocast(v):
-        outputs, after = _forward_op(*(None if x is None else x.to(wide) for x in inputs))
-    return outputs.to(dtype), after
+    return run
 
 
 def _forward(
@@ -103,8 +100,7 @@ def _forward(
 
 
 def _fake_forward(q: Tensor, k: Tensor, v: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    (b, _, h, c), m = q.shape, v.shape[-1]
-    return v.new_empty(v.shape), v.new_empty(b, h, c, m)
+    return v.new_empty(v.shape), v.new_empty(state_shapes(q, v)[0])
 
 
 def _backward(
@@ -186,3 +182,6 @@ class _Call(ctypes.Structure):
 _forward_op = registered("fast_weights", _forward, _fake_forward)
 _backward_op = registered("fast_weights_backward", _backward, _fake_backward)
 torch.library.register_autograd(qualified("fast_weights"), _differentiate, setup_context=_keep)
+
+decayed = _compiled(decaying.decayed)
+delta = _compiled(correcting.delta)

@@ -72,7 +72,7 @@ def operator(
     def fake_forward(
         q: Tensor, k: Tensor, v: Tensor, *others: Any
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        shapes, dtype = (q.shape[:3], *_state_shapes(q, v)), accumulation_dtype(v.dtype)
+        shapes, dtype = (q.shape[:3], *state_shapes(q, v)), accumulation_dtype(v.dtype)
         weight, kv_end, k_end = (v.new_empty(shape, dtype=dtype) for shape in shapes)
         return _like(v), weight, kv_end, k_end
 
@@ -96,7 +96,7 @@ def operator(
         if d_outputs is None:  # of the state alone
             d_outputs = torch.zeros_like(outputs)
         if any(x is not None for x in d_state):
-            shapes = _state_shapes(q, v)
+            shapes = state_shapes(q, v)
             pairs = zip(d_state, shapes, strict=True)
             d_state = [weight.new_zeros(shape) if x is None else x for x, shape in pairs]
         gradients = backward_op([*saved, d_outputs, *d_state], ctx.elu)
@@ -142,7 +142,7 @@ def attend(
         q, k = mapped(phi, q, k)
     if dtypes and not (q.dtype == k.dtype == dtype and dtype in dtypes):
         q, k, v = (x.to(wide) for x in (q, k, v))
-    sizes = _state_shapes(q, v)
+    sizes = state_shapes(q, v)
     # The kernel reads memory by these sizes and types, whatever it is given.
     if state is not None and (state.kv_sum.shape, state.k_sum.shape) != sizes:
         raise ValueError(
@@ -198,7 +198,7 @@ def qualified(name: str) -> str:
     return f"linear_transformers::{name}"
 
 
-def _state_shapes(q: Tensor, v: Tensor) -> tuple[Any, Any]:
+def state_shapes(q: Tensor, v: Tensor) -> tuple[Any, Any]:
     """Return the shapes of the state of queries and values."""
     (b, _, h, c), m = q.shape, v.shape[-1]
     return (b, h, c, m), (b, h, c)
