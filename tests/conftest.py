@@ -11,6 +11,7 @@ from typing import Any
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # before torch is imported, here and in what is started
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # more threads than cores crawl
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # who waits leaves its core to others
 
 import torch
 
