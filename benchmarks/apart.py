@@ -10,6 +10,7 @@ from typing import Any
 PROJECT = Path(__file__).parent.parent
 # Not an illegal access, which speaks of memory too.
 OUT_OF_MEMORY = re.compile(r"out of memory|OutOfMemory|MemoryError|(allocate|enough) memory", re.I)
+RAISED = re.compile(r"[\w.]+(Error|Exception|Exit|Interrupt)(: |$)")
 KILLED = -9  # by the system, when memory runs out
 
 
@@ -38,7 +39,9 @@ def run_apart(
         return printed.decode(), f"more than {seconds:.3g} s"
     if done.returncode == 0:
         return done.stdout, None
-    reason = ((done.stderr or done.stdout).strip().splitlines() or ["killed"])[-1]
+    lines = (done.stderr or done.stdout).strip().splitlines() or ["killed"]
+    # CUDA's errors go on with advice.
+    reason = next((line for line in reversed(lines) if RAISED.match(line)), lines[-1])
     if done.returncode == KILLED or OUT_OF_MEMORY.search(reason):
         return done.stdout, "out of memory"
     signal = f"signal {-done.returncode}: " if done.returncode < 0 else ""

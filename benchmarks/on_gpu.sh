@@ -44,7 +44,7 @@ shift || true
 # flash-linear-attention's kernels are a peer; the rest is what train.py and the tests import.
 needed=(
   hydra-core omegaconf antlr4-python3-runtime pyyaml jaxtyping wadler-lindig rich
-  markdown-it-py mdurl pygments soundfile cffi pycparser rapidfuzz ninja fla-core einops
+  markdown-it-py mdurl pygments safetensors soundfile cffi pycparser rapidfuzz ninja fla-core einops
   pydantic pydantic-core annotated-types typing-inspection typing-extensions
   lightning lightning-utilities torchmetrics
   pytest pytest-xdist execnet pluggy iniconfig beartype

@@ -55,13 +55,17 @@ def fast_transformers_attention(head_dim: int) -> Attention:
 
 
 def fla_attention(head_dim: int) -> Attention:
-    """Return fla's chunked kernel and normaliser, as its layer calls them after the feature map."""
+    """Return fla's chunked kernel and normaliser, as its layer calls them after the feature map.
+
+    It takes features in the type of the values; autocast computes exponentials in float32.
+    """
     from fla.ops.linear_attn import chunk_linear_attn
 
     phi = Elu(head_dim)
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return chunk_linear_attn(phi(q), phi(k), v, scale=1.0, normalize=True)[0]
+        q, k = (phi(x).to(v.dtype) for x in (q, k))
+        return chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0]
 
     return run
 

@@ -243,6 +243,13 @@ def test_what_ran_out_of_memory_says_so():
     assert run_apart(["/nowhere/program"], seconds=1)[1] is not None
 
 
+def test_an_error_that_is_followed_by_advice_is_what_is_said():
+    """As CUDA's are."""
+    program = "raise RuntimeError('CUDA error: an illegal access\\nCompile with a flag.\\n')"
+    _, failure = run_apart([sys.executable, "-c", program], seconds=60)
+    assert failure == "RuntimeError: CUDA error: an illegal access"
+
+
 def test_a_peer_that_is_not_installed_is_named(monkeypatch):
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
     for name, package in peers.PACKAGES.items():

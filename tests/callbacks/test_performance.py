@@ -68,6 +68,17 @@ def test_every_models_arithmetic_can_be_counted_without_computing(name):
     assert measure.training_flops_per_token(task) >= dense
 
 
+@pytest.mark.parametrize("kernel", ["cpp", "triton", "cuda"])
+def test_arithmetic_is_that_of_products_whatever_kernel_is_asked_for(kernel):
+    """Compiled kernels count none, and do not run on shapes alone."""
+    counted = []
+    for name in ("chunkwise", kernel):
+        job = configured(*TINY, "model=linear", f"model.mixer.attention.kernel={name}")
+        task = build_task(job.task, job.model, ImageShape(8, 8, 1, 17))
+        counted.append(measure.training_flops_per_token(task))
+    assert counted[0] == counted[1]
+
+
 def test_peak_memory_is_in_bytes():
     assert 50e6 < measure.peak_memory(torch.device("cpu")) < 1e12
 

@@ -58,7 +58,10 @@ def test_a_fused_step_is_one_graph_and_the_same_step():
     Not with inductor on a CPU, which compiles for long."""
     program = """
 import torch
-from linear_transformers.sampling import FusedStepper, largest_step_difference
+from linear_transformers.distributions import LogisticMixture
+from linear_transformers.sampling import (
+    FusedStepper, largest_step_difference, launches_per_step
+)
 from tests.sampling.test_captured import BATCH, DEVICE, LENGTH, NUM_VALUES, linear
 
 if DEVICE == "cpu":
@@ -66,6 +69,8 @@ if DEVICE == "cpu":
 values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
 difference = largest_step_difference(FusedStepper(linear()), values)
 assert difference < 1e-5, difference
+launches = launches_per_step(FusedStepper(linear()), LogisticMixture(NUM_VALUES), length=LENGTH)
+assert (launches > 0) == (DEVICE == "cuda"), launches
 """
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=PROJECT, capture_output=True, text=True, check=False

@@ -31,14 +31,17 @@ class Kernel(NamedTuple):
 def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -> str:
     """Return the name of the kernel that runs: the one asked for, or the fastest for `auto`.
 
+    On `meta`, where shapes alone are, products that can be counted stand in for what is compiled.
+
     Raises:
         ValueError: The kernel is unknown, or cannot run there.
     """
-    if name == "auto":
-        return _fastest(device, dtype)
-    if name not in KERNELS:
+    if name not in ("auto", *KERNELS):
         raise ValueError(f"kernel={name} is unknown. Choose one of {['auto', *KERNELS]}.")
-    refuse(name, _unavailable(name, device, dtype))
+    reason = None if name == "auto" else _unavailable(name, device, dtype)
+    if name == "auto" or (reason and device.type == "meta"):
+        return _fastest(device, dtype)
+    refuse(name, reason)
     return name
 
 

@@ -88,7 +88,7 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why the kernels cannot run, or None."""
     if dtype == torch.float64:
         return "it has no float64"
-    if device.type == "cuda" or INTERPRETED.value:
+    if device.type == "cuda" or (device.type == "cpu" and INTERPRETED.value):
         return None
     return f"it is made for GPUs, and the tensors are on {device}"
 

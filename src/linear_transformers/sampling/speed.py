@@ -70,6 +70,7 @@ def step_milliseconds(
     return medians
 
 
+@torch.inference_mode()
 def launches_per_step(stepper: Stepper, distribution: ValueDistribution, *, length: int) -> int:
     """Return the number of kernels and copies that a GPU runs to draw a value and read it."""
     values, known = torch.zeros(1, length, dtype=torch.long), torch.arange(length) < length // 2
