@@ -11,8 +11,7 @@ its own library calls it: pytorch-fast-transformers (`fast-transformers`: its C+
 flash-linear-attention (`fla`: its Triton kernels), and PyTorch's scaled_dot_product_attention
 (`sdpa`: FlashAttention on a GPU), which is softmax attention. In float32 fla multiplies in tf32,
 our Triton kernels in three parts of tf32. `triton@...` is our kernel compiled in another way: any
-of `chunk`, `block`, `warps` and `stages` (see `triton_linear.Launch`), and `programs`, a
-multiprocessor where sequences are cut.
+of `chunk`, `block`, `warps`, `stages` and `programs` (see `triton_linear.Launch`).
 
 On a CPU all kernels run in this process, in turn, several times over; medians are kept. On a GPU
 (`--apart`) each has a process of its own, so that one that fails loses nothing but itself: its
@@ -177,7 +176,6 @@ def compile_with(changes: dict[str, int]) -> None:
     """Compile our Triton kernels in another way, in all of this process."""
     from linear_transformers.kernels import triton_linear
 
-    triton_linear.PROGRAMS = changes.pop("programs", triton_linear.PROGRAMS)
     for launches in (triton_linear.HALF, triton_linear.SINGLE):
         launches.update({width: each._replace(**changes) for width, each in launches.items()})
 

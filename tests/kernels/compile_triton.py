@@ -75,7 +75,7 @@ def call(dtype: torch.dtype, width: int) -> None:
     phi = Elu(width)
     state = LinearState(torch.zeros(2, 2, width, width), torch.zeros(2, 2, width))
     for segments in (1, 3):
-        triton_linear.segments_for = lambda sequences, device, segments=segments: segments
+        triton_linear.segments_for = lambda *_, segments=segments: segments
         for length in LENGTHS if segments == 1 else (65,):
             given = [
                 torch.ones(2, length, 2, width, dtype=dtype, requires_grad=True) for _ in range(3)

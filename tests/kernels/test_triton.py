@@ -19,7 +19,7 @@ from tests.kernels.comparing import DEVICE, EPS, check_parts, errors, exactly, i
 pytest.importorskip("triton", reason="Triton is not for this system")
 
 from linear_transformers.kernels import triton_linear as triton_linear_module
-from linear_transformers.kernels.triton_linear import FUSED, PROGRAMS, launch_for, triton_linear
+from linear_transformers.kernels.triton_linear import FUSED, launch_for, triton_linear
 from linear_transformers.kernels.triton_step import triton_step
 from linear_transformers.testing import random_qkv
 
@@ -44,7 +44,7 @@ def test_it_reproduces_parallel(t, c, m, fused):
 @pytest.mark.parametrize("segments", [1, 2, 3, 5])
 def test_segments_do_not_change_what_it_computes(monkeypatch, segments):
     """The last of three is shorter; five are one for each chunk."""
-    monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
+    monkeypatch.setattr(triton_linear_module, "segments_for", lambda *_: segments)
     given = inputs(4 * CHUNK + 3, 20, 16)
     found = results(triton_linear, given, phi=Elu(20))
     expected = results(parallel, exactly(given), phi=Elu(20))
@@ -54,7 +54,7 @@ def test_segments_do_not_change_what_it_computes(monkeypatch, segments):
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize(("c", "m"), [(32, 20), (5, 40)])
 def test_the_start_of_sequences_and_some_gradients_alone(monkeypatch, segments, c, m):
-    monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
+    monkeypatch.setattr(triton_linear_module, "segments_for", lambda *_: segments)
     check_parts(triton_linear, 2 * CHUNK + 3, c, m)
 
 
@@ -129,7 +129,8 @@ def test_every_kernel_compiles_for_a_gpu_that_need_not_be_here():
     scans = [row for row in rows if row["kernel"] == "_scan"]
     assert {row["kernel"] for row in rows} == {"_scan", "_sum_segments", "_step"}
     for row in rows:
-        assert row["programs_at_once"] >= (PROGRAMS if row["width"] <= 64 else 1), row
+        launch = launch_for(row["width"], getattr(torch, row["dtype"]))
+        assert row["kernel"] == "_step" or row["programs_at_once"] >= launch.programs, row
         assert row["asynchronous_matrix"] == 0, row
         assert row["spilled_bytes"] <= 128, row
     for row in scans:
@@ -174,7 +175,7 @@ class Launches(TorchDispatchMode):
 )
 def test_a_layer_launches_few_kernels(monkeypatch, width, segments, forward, backward):
     """No zeros are written for a state that nobody gave, nor for gradients that nobody asked."""
-    monkeypatch.setattr(triton_linear_module, "segments_for", lambda sequences, device: segments)
+    monkeypatch.setattr(triton_linear_module, "segments_for", lambda *_: segments)
     inputs = [torch.randn(2, 130, 2, width, device=DEVICE).bfloat16() for _ in range(3)]
     given, gradient = [x.requires_grad_() for x in inputs], torch.ones_like(inputs[0])
     with Launches(monkeypatch) as launches:
@@ -188,7 +189,12 @@ def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
     q, k, v = (x.to(DEVICE) for x in random_qkv(5))
     with raises_one_line("kernel=triton", "float64", "kernel=auto"):
         triton_linear(q, k, v, eps=EPS)
-    assert kernels.chosen("auto", torch.device("cuda"), torch.float64) == "chunkwise"
+    gpu = torch.device("cuda")
+    assert kernels.chosen("auto", gpu, torch.float64) == "chunkwise"
+    assert kernels.chosen("auto", gpu, width=256) == "triton"
+    assert kernels.chosen("auto", gpu, width=257) == "chunkwise"
+    with raises_one_line("kernel=triton", "256", "257", "kernel=auto"):
+        kernels.chosen("triton", gpu, width=257)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

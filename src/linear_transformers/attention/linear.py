@@ -77,8 +77,12 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self._few = self.feature_map.feature_dim if can_choose else 0
 
     def kernel_on(self, device: torch.device) -> str:
-        chosen = kernels.chosen(self.kernel, device)
+        chosen = self._chosen(device)
         return f"{chosen} beyond {self._few} positions" if self._few else chosen
+
+    def _chosen(self, device: torch.device, dtype: torch.dtype = torch.float32) -> str:
+        width = max(self.feature_map.feature_dim, self.head_dim)
+        return kernels.chosen(self.kernel, device, dtype, width=width)
 
     def init_state(
         self,
@@ -144,7 +148,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             q, k = self._features(q, k)
             outputs, past = rotated_linear(q, k, v, rotation, eps=self.eps, state=past)
         else:
-            run = kernels.KERNELS[kernels.chosen(self.kernel, v.device, v.dtype)].run
+            run = kernels.KERNELS[self._chosen(v.device, v.dtype)].run
             inputs = *self._scaled(q, k), v
             outputs, past = run(*inputs, phi=self.feature_map, eps=self.eps, state=past)
         return outputs, self._one_of_group(past)

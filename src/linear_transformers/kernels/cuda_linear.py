@@ -13,11 +13,10 @@ from torch import Tensor
 
 from linear_transformers.kernels.call import BACKWARD, FORWARD, call
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import Given, operator, refuse, too_wide
+from linear_transformers.kernels.operator import WIDEST, Given, operator, refuse, too_wide
 
 SOURCE = "cuda_linear.cu"
 NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16", torch.float16: "float16"}
-WIDEST = 256  # features and values of a head
 
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
@@ -42,7 +41,9 @@ def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> No
 
 def _run(name: str, names: Sequence[str], tensors: Sequence[Any], **others) -> None:
     q, _, v, *_ = tensors
-    refuse("cuda", too_wide(q, v, WIDEST) or unavailable(v.device, v.dtype))
+    refuse(
+        "cuda", too_wide(max(q.shape[-1], v.shape[-1]), WIDEST) or unavailable(v.device, v.dtype)
+    )
     library: Any = compiled(SOURCE)
     function = getattr(library, f"{name}_{NAMES[v.dtype]}")
     if error := call(function, names, tensors, stream=_stream(v.device), **others):

@@ -16,6 +16,7 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.precision import accumulation_dtype, mapped, without_autocast
 from linear_transformers.ops.recurrent import LinearState
 
+WIDEST = 256  # features or values of a head, of the kernels for GPUs
 Map = Callable[[Tensor], Tensor]
 # What a kernel is given; None is zeros that nobody had to write.
 Given = Sequence[Tensor | None]
@@ -156,10 +157,9 @@ def attend(
     return outputs.to(dtype), LinearState(kv_sum, k_sum)
 
 
-def too_wide(q: Tensor, v: Tensor, widest: int) -> str | None:
+def too_wide(width: int, widest: int | None) -> str | None:
     """Return why a kernel with a greatest width of heads cannot run, or None."""
-    width = max(q.shape[-1], v.shape[-1])
-    if width <= widest:
+    if widest is None or width <= widest:
         return None
     return f"it is made for heads up to {widest} wide, and features or values are {width}"
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels import cpp_linear, cuda_linear
-from linear_transformers.kernels.operator import constant, refuse
+from linear_transformers.kernels.operator import WIDEST, constant, refuse, too_wide
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState
@@ -22,25 +22,35 @@ class Kernel(NamedTuple):
         run: (q, k, v, *, eps, phi=None, state=None) -> (outputs, state after the sequence), as
             `parallel` defines it. The kernel fuses phi or applies it.
         unavailable: (device, dtype of the values) -> why the kernel cannot run, or None.
+        widest: The most features or values of a head; None is any.
     """
 
     run: Callable[..., tuple[Tensor, LinearState]]
     unavailable: Callable[[torch.device, torch.dtype], str | None] = lambda device, dtype: None
+    widest: int | None = None
 
 
-def chosen(name: str, device: torch.device, dtype: torch.dtype = torch.float32) -> str:
+def chosen(
+    name: str, device: torch.device, dtype: torch.dtype = torch.float32, *, width: int = 1
+) -> str:
     """Return the name of the kernel that runs: the one asked for, or the fastest for `auto`.
 
     On `meta`, where shapes alone are, products that can be counted stand in for what is compiled.
+
+    Args:
+        name: The name.
+        device: The device of the tensors.
+        dtype: The type of the values.
+        width: The most features or values of a head.
 
     Raises:
         ValueError: The kernel is unknown, or cannot run there.
     """
     if name not in ("auto", *KERNELS):
         raise ValueError(f"kernel={name} is unknown. Choose one of {['auto', *KERNELS]}.")
-    reason = None if name == "auto" else _unavailable(name, device, dtype)
+    reason = None if name == "auto" else _unavailable(name, device, dtype, width)
     if name == "auto" or (reason and device.type == "meta"):
-        return _fastest(device, dtype)
+        return _fastest(device, dtype, width)
     refuse(name, reason)
     return name
 
@@ -76,22 +86,22 @@ def has_triton() -> bool:
 
 
 @constant
-def _fastest(device: torch.device, dtype: torch.dtype) -> str:
+def _fastest(device: torch.device, dtype: torch.dtype, width: int) -> str:
     fast = FASTEST.get(device.type)
-    return fast if fast and not _unavailable(fast, device, dtype) else "chunkwise"
+    return fast if fast and not _unavailable(fast, device, dtype, width) else "chunkwise"
 
 
 @constant
-def _unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | None:
-    return KERNELS[name].unavailable(device, dtype)
+def _unavailable(name: str, device: torch.device, dtype: torch.dtype, width: int) -> str | None:
+    kernel = KERNELS[name]
+    return kernel.unavailable(device, dtype) or too_wide(width, kernel.widest)
 
 
 KERNELS = {
     "parallel": Kernel(parallel),
     "chunkwise": Kernel(chunkwise),
     "cpp": Kernel(cpp_linear.cpp_linear, cpp_linear.unavailable),
-    "triton": Kernel(_triton, triton_unavailable),
-    "cuda": Kernel(cuda_linear.cuda_linear, cuda_linear.unavailable),
+    "triton": Kernel(_triton, triton_unavailable, WIDEST),
+    "cuda": Kernel(cuda_linear.cuda_linear, cuda_linear.unavailable, WIDEST),
 }
-# A kernel for GPUs is added here only after it was measured on one.
-FASTEST = {"cpu": "cpp"}
+FASTEST = {"cpu": "cpp", "cuda": "triton"}  # as measured: results/operators-*.json

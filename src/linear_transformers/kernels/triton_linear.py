@@ -39,11 +39,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from linear_transformers.kernels.operator import Given, operator, refuse, too_wide
+from linear_transformers.kernels.operator import WIDEST, Given, operator, refuse, too_wide
 
-WIDEST = 256  # features or values of a head
 FUSED = 32  # features and values of a head that a program takes whole
-PROGRAMS = 2  # a multiprocessor, where sequences are cut
 FURTHEST = 2**24  # numbers between neighbouring positions: 128 of them are less than 2^31
 PROCESSORS = 132  # of the GPU that is compiled for where there is none: an H100 or H200
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
@@ -58,24 +56,29 @@ class Launch(NamedTuple):
         block: The largest number of rows, or of columns, of a state that is cut.
         warps: The number of warps of a program.
         stages: The number of chunks that are in flight: one is computed, the others are loaded.
+        programs: The number of segments a multiprocessor: sequences are cut into as many as make
+            this number, and are all computed at once.
     """
 
     chunk: int
     block: int
     warps: int
     stages: int
+    programs: int
 
 
 # By the padded width of heads; spills and instructions are asserted in tests/kernels. No product
-# has 64 rows or more, so none is an asynchronous one (wgmma): some assemblers may reuse the
-# registers of those before they are read (Triton issues 11781 and 11854).
+# has 64 rows or more, so none is an asynchronous one (wgmma): some assemblers reuse the registers
+# of those before they are read (Triton issues 11781 and 11854), and gave wrong gradients on an
+# H200. Programs of one warp wait for no other, and as many as there are registers for hide what
+# each waits for: half the time of one program of two warps a multiprocessor, see results/notes.md.
 HALF = {
-    16: Launch(32, 32, 2, 2), 32: Launch(32, 32, 2, 2), 64: Launch(16, 32, 2, 2),
-    128: Launch(16, 16, 2, 2), 256: Launch(16, 16, 8, 1),
+    16: Launch(16, 32, 1, 3, 8), 32: Launch(16, 32, 1, 3, 8), 64: Launch(16, 16, 1, 3, 2),
+    128: Launch(16, 16, 2, 2, 2), 256: Launch(16, 16, 8, 1, 1),
 }  # fmt: skip
 SINGLE = {
-    16: Launch(16, 32, 2, 2), 32: Launch(16, 32, 2, 2), 64: Launch(16, 32, 4, 2),
-    128: Launch(16, 16, 8, 1), 256: Launch(16, 16, 8, 1),
+    16: Launch(16, 32, 1, 2, 8), 32: Launch(16, 32, 2, 2, 4), 64: Launch(16, 32, 4, 2, 2),
+    128: Launch(16, 16, 8, 1, 1), 256: Launch(16, 16, 8, 1, 1),
 }  # fmt: skip
 
 
@@ -333,7 +336,8 @@ class _Call:
     """The tensors and sizes of one call, and what its scans have in common."""
 
     def __init__(self, q: Tensor, k: Tensor, v: Tensor, elu: bool):
-        refuse("triton", unavailable(v.device, v.dtype) or too_wide(q, v, WIDEST))
+        width = max(q.shape[-1], v.shape[-1])
+        refuse("triton", unavailable(v.device, v.dtype) or too_wide(width, WIDEST))
         self.q, self.k, self.v = q, k, v
         batch, length, heads, self.c = q.shape
         self.m = v.shape[-1]
@@ -341,7 +345,8 @@ class _Call:
         self.widths = tuple(max(16, triton.next_power_of_2(x)) for x in (self.c, self.m))
         self.launch = launch = launch_for(max(self.widths), v.dtype)
         chunks = max(1, triton.cdiv(length, launch.chunk))
-        self.chunks = triton.cdiv(chunks, min(chunks, segments_for(self.sequences, v.device)))
+        segments = segments_for(self.sequences, launch.programs, v.device)
+        self.chunks = triton.cdiv(chunks, min(chunks, segments))
         self.segments = triton.cdiv(chunks, self.chunks)
         self.counts = length, heads, self.segments, self.chunks
         self.strides = *q.stride()[:3], *k.stride()[:3], *v.stride()[:3]
@@ -412,12 +417,9 @@ class _Call:
         )  # fmt: skip
 
 
-def segments_for(sequences: int, device: torch.device) -> int:
-    """Return into how many segments sequences are cut: where they keep half a GPU busy, none."""
-    processors = _processors(device)
-    if 2 * sequences > processors:
-        return 1
-    return PROGRAMS * processors // max(1, sequences)
+def segments_for(sequences: int, programs: int, device: torch.device) -> int:
+    """Return into how many segments sequences are cut, to have so many programs a processor."""
+    return max(1, programs * _processors(device) // max(1, sequences))
 
 
 @cache

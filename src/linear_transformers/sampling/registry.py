@@ -8,7 +8,8 @@ from linear_transformers.sampling.stepper import Stepper
 
 KINDS = (CompiledStepper, CapturedStepper, FusedStepper, RecurrentStepper, RecomputedStepper)
 STEPPERS: dict[str, type[Stepper]] = {kind.name: kind for kind in KINDS}
-AUTO = (CompiledStepper, RecurrentStepper)  # the first that can run
+# By the device, the first that can run.
+AUTO = {"cpu": (CompiledStepper, RecurrentStepper), "cuda": (CapturedStepper, RecurrentStepper)}
 PRECISIONS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.precisions))
 
 
@@ -19,8 +20,8 @@ def stepper_of(
 
     Args:
         model: The model, in `eval()` mode.
-        name: `compiled`, `captured`, `fused`, `recurrent` or `recomputed`; `auto` is `compiled`
-            where it can run, else `recurrent`.
+        name: `compiled`, `captured`, `fused`, `recurrent` or `recomputed`; `auto` is
+            `compiled` on CPUs and `captured` on GPUs where it can run, else `recurrent`.
         precision: The precision of the weights, which are converted in place; None leaves them
             as they are. Sums of linear attention and the head are in float32 at least.
 
@@ -34,7 +35,7 @@ def stepper_of(
     if name != "auto":
         return STEPPERS[name](model, precision)
     reasons = []
-    for kind in AUTO:
+    for kind in AUTO.get(model.device.type, (RecurrentStepper,)):
         reason = kind.unavailable(model, precision)
         if reason is None:
             return kind(model, precision)
