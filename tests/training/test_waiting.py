@@ -109,9 +109,25 @@ def test_waiting_is_found():
             x.to(GPU)[x.to(GPU) > 0]
 
 
+def waiting_alone(function):
+    """torch's CTC reads lengths on the host, both ways: what is ours, around it, may not wait."""
+
+    def run(scores, *arguments, **options):
+        mode, allow = torch.cuda.get_sync_debug_mode(), torch.cuda.set_sync_debug_mode
+        allow(0)
+        losses = function(scores, *arguments, **options)
+        losses.register_hook(lambda gradient: allow(0))
+        scores.register_hook(lambda gradient: allow(mode))
+        allow(mode)
+        return losses
+
+    return run
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", TASKS)
-def test_a_step_does_not_wait_for_a_real_device(name):
+def test_a_step_does_not_wait_for_a_real_device(name, monkeypatch):
+    monkeypatch.setattr(torch.nn.functional, "ctc_loss", waiting_alone(F.ctc_loss))
     task = built(name)
     task.model.to(GPU).train()
     optimizer = torch.optim.Adam(task.model.parameters(), fused=True)

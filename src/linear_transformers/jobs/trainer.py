@@ -154,6 +154,7 @@ def quiet() -> None:
         ".*`self.log.*sync_dist=True.*",  # Training sums over devices by itself
         ".*smaller than the logging interval.*",  # Record writes at each validation in any case
         ".*`srun` command is available.*",  # as on every login node
+        ".*TensorFloat32 tensor cores.*",  # matmul_precision is the user's
         ".*isinstance.treespec, LeafSpec.*",  # Lightning 2.6 on torch 2.14, which renamed it
     ):
         warnings.filterwarnings("ignore", message=message)

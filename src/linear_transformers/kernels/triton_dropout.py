@@ -1,8 +1,9 @@
 # pyright: reportArgumentType=false, reportCallIssue=false
 """Dropout by computed masks in Triton: `ops/dropout.py` defines which numbers are kept.
 
-A program takes some blocks of a row: it computes their words once, and then reads and writes the
-eight parts of the row that they decide on. On a CPU this runs in Triton's interpreter.
+A program takes some blocks of some rows: it computes their words once, and then reads and writes
+the eight parts of the rows that they decide on, several numbers of a thread at once. On a CPU this
+runs in Triton's interpreter.
 """
 
 from typing import no_type_check
@@ -13,7 +14,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.language.random import philox_impl
 
-BLOCKS = 128  # of a program, at most
+BLOCKS = 128  # of a row that a program takes, at most
+TILE = 1024  # blocks of a program
 WIDE = {torch.float64: tl.float64}  # else sums are in float32
 
 
@@ -36,14 +38,15 @@ def triton_dropout(
     other = next((given for given in (residual, activated) if given is not None), x)
     blocks = triton.cdiv(width, 8)
     lanes = min(BLOCKS, triton.next_power_of_2(blocks))
-    grid = (batch * length, triton.cdiv(blocks, lanes))
+    rows = batch * length
+    side = min(TILE // lanes, triton.next_power_of_2(rows))
+    grid = (triton.cdiv(rows, side), triton.cdiv(blocks, lanes))
     words = [_signed(word) for word in (*draw, place)]
     with torch.cuda.device_of(x):
         _dropout[grid](
-            x, other, out, length, width, blocks, *words, threshold, scale,
-            WIDE=WIDE.get(x.dtype, tl.float32), LANES=lanes, RELU=relu,
-            ADD=residual is not None, GRADIENT=activated is not None,
-            num_warps=1 if lanes <= 32 else 4,
+            x, other, out, rows, length, width, blocks, *words, threshold, scale,
+            WIDE=WIDE.get(x.dtype, tl.float32), ROWS=side, LANES=lanes, RELU=relu,
+            ADD=residual is not None, GRADIENT=activated is not None, num_warps=4,
         )  # fmt: skip
 
 
@@ -53,21 +56,20 @@ def _signed(word: int) -> int:
 
 
 @triton.jit(
-    do_not_specialize=[
-        "length", "width", "blocks", "seed", "step", "first", "start", "place", "threshold"
-    ]
-)  # fmt: skip
+    # Not the sizes of a row: whether they are multiples of 16 decides how much is loaded at once.
+    do_not_specialize=["rows", "length", "seed", "step", "first", "start", "place", "threshold"]
+)
 @no_type_check
 def _dropout(
-    x, other, out, length, width, blocks, seed, step, first, start, place, threshold, scale,
-    WIDE: tl.constexpr, LANES: tl.constexpr, RELU: tl.constexpr, ADD: tl.constexpr,
-    GRADIENT: tl.constexpr,
+    x, other, out, rows, length, width, blocks, seed, step, first, start, place, threshold, scale,
+    WIDE: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr, RELU: tl.constexpr,
+    ADD: tl.constexpr, GRADIENT: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
-    block = tl.program_id(1) * LANES + tl.arange(0, LANES)
-    same = tl.zeros([LANES], tl.int32)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    block = tl.program_id(1) * LANES + tl.arange(0, LANES)[None, :]
+    same = tl.zeros([ROWS, LANES], tl.int32)
     word_0, word_1, word_2, word_3 = philox_impl(
-        block.to(tl.uint32),
+        (same + block).to(tl.uint32),
         (same + start + row % length).to(tl.uint32),
         (same + first + row // length).to(tl.uint32),
         (same + place).to(tl.uint32),
@@ -86,7 +88,7 @@ def _dropout(
             word = word_3
         number = (word >> (16 * (part // 4))) & 0xFFFF
         at = part * blocks + block
-        inside = (block < blocks) & (at < width)
+        inside = (row < rows) & (block < blocks) & (at < width)
         value = tl.load(x + begin + at, mask=inside, other=0.0).to(WIDE)
         if GRADIENT:  # what was kept is positive, or NaN
             kept = (tl.load(other + begin + at, mask=inside, other=0.0) <= 0) == 0
