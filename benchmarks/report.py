@@ -20,13 +20,11 @@ wrote, and `results/findings.md`.
 """
 GOALS = """## Goals on an H200
 
-What `benchmarks/on_gpu.sh` is to show: our Triton kernel in bfloat16, 8 heads of 32; sampling and
+What `benchmarks/on_gpu.sh` is to show, and what it has shown: our Triton kernel in bfloat16, 8 heads of 32; sampling and
 training of the paper's models. Each figure is read from `results/`."""
 
 MOST_COMMANDS = 16  # in a section
 MOST_ROWS = 20  # of a table that is not folded away
-# Measured before measurements said where they came from. To be measured again, and taken out here.
-OLD = ("speechocean",)
 
 
 def main() -> None:
@@ -36,9 +34,6 @@ def main() -> None:
     with replacing(path) as partial:
         partial.write_text(text)
     print(f"{path.name}: {len(measurements)} measurements")
-    for name, measurement in measurements.items():
-        if missing := lacks(measurement):
-            print(f"{name} {missing}")
 
 
 def measured() -> dict[str, dict[str, Any]]:
@@ -52,7 +47,7 @@ def page(measurements: dict[str, dict[str, Any]]) -> str:
     untold = [
         f"{name} {missing}"
         for name, measurement in measurements.items()
-        if (missing := lacks(measurement)) and Path(name).stem not in OLD
+        if (missing := lacks(measurement))
     ]
     if untold:
         raise SystemExit("error: nothing is written, because\n" + "\n".join(untold))
@@ -74,7 +69,6 @@ def section(name: str, measurement: dict[str, Any]) -> str:
     paragraphs = [
         f"## {measurement['title']}",
         f"{where(measurement)} (`results/{name}`)",
-        lacks(measurement),
         "\n".join(f"    {command}" for command in commands(measurement)),
         note,
         "\n\n".join(f"![{path.stem}](results/{path.name})" for path in pictures(name)),
@@ -106,11 +100,6 @@ def pictures(name: str) -> list[Path]:
 def where(measurement: dict[str, Any]) -> str:
     """Return the machine, versions, seeds, duration, date and commits in one line."""
     machine = measurement["machine"]
-    if "processor" not in machine:  # written before measurements had a commit
-        return (
-            f"{machine['device']}, {machine['threads']} threads, torch {machine['torch']}, "
-            f"{machine['date']}"
-        )
     gpu = machine["gpu"] if measurement["device"] == "cuda" else None
     facts = [
         f"{gpu['name']}, {gpu['memory_gb']} GB, CUDA {gpu['cuda']}" if gpu else "",

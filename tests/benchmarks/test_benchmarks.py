@@ -343,21 +343,11 @@ def test_a_run_that_did_not_say_how_it_came_about_is_not_reported(results, tmp_p
     assert not (tmp_path / "RESULTS.md").exists()
 
 
-def test_the_report_names_what_an_older_measurement_lacks(results, tmp_path, monkeypatch, capsys):
+def test_a_picture_is_with_the_measurement_whose_name_it_has(results):
     results.mkdir()
-    machine = {"date": "2026-11-21", "device": "2 x A", "threads": 2, "python": "3", "torch": "2"}
-    old = {"machine": machine, "title": "Old", "finding": "Fast.", "rows": [{"a": 1}]}
-    (results / "old.json").write_text(json.dumps(old))
-    for name in ("old.png", "old-curves.png", "olds-curves.png", "olds.json"):
-        (results / name).write_text(json.dumps(old))
-    monkeypatch.setattr(report, "OLD", ("old", "olds"))
-    call(report, monkeypatch)
-    lacks = "lacks: command, commit, processor, memory, versions, seeds, seconds"
-    assert f"old.json {lacks}\n" in capsys.readouterr().out
-    page = (tmp_path / "RESULTS.md").read_text()
-    where = "2 x A, 2 threads, torch 2, 2026-11-21 (`results/old.json`)"
-    shown = "![old-curves](results/old-curves.png)\n\n![old](results/old.png)"
-    assert f"## Old\n\n{where}\n\n{lacks}\n\nFast.\n\n{shown}\n\n| a |\n| --- |\n| 1 |\n" in page
+    for name in ("a.png", "a-curves.png", "ab-curves.png", "ab.json"):
+        (results / name).touch()
+    assert [path.name for path in report.pictures("a.json")] == ["a-curves.png", "a.png"]
 
 
 def test_goals_are_empty_until_they_are_measured(results, tmp_path, monkeypatch):
