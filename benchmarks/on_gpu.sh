@@ -5,7 +5,7 @@
 # than operators gave it.
 #
 #   benchmarks/on_gpu.sh wheels          with a network: what else is needed, into WHEELS
-#   benchmarks/on_gpu.sh probe           3 min  what is there; are our kernels right; nvcc
+#   benchmarks/on_gpu.sh probe           3 min  what is there; are our kernels right
 #   benchmarks/on_gpu.sh parity          5 min  the tests marked gpu
 #   benchmarks/on_gpu.sh sweep           2 min  ours by chunk, warps, stages and programs
 #   benchmarks/on_gpu.sh operators       6 min  causal attention, lengths 2^9 to 2^16; fla last
@@ -121,7 +121,7 @@ train() {
 }
 
 compiled=(compile=true)
-fast=(trainer=gpu "~callbacks.samples" model.mixer.attention.kernel=triton)
+fast=(trainer=gpu "~callbacks.samples")
 # Batches that divide training, validation and test sets: of one size, compiled once.
 mnist=(data=mnist data.root="$data" data.batch_size=100 optimizer.lr=3.2e-4)
 cifar10=(data=cifar10 data.root="$data" data.batch_size=40 optimizer.lr=4e-4)
@@ -132,7 +132,7 @@ if [[ -f $data/cifar10.npz ]]; then
 fi
 pytest=(-W default -p no:cacheprovider -n 4) # four processes compile kernels side by side
 parity=(tests/{attention,kernels,models,sampling,training})
-kernels=(--kernels triton sdpa chunkwise cuda fla)
+kernels=(--kernels triton sdpa chunkwise fla)
 operators=(--device cuda --dtype bfloat16 float32 "${kernels[@]}")
 # By what is thought to matter: the first are the likeliest.
 sweep=(--device cuda --dtype bfloat16 --shapes 16x784 4x3072 1x65536 --rounds 3 --seconds 150
@@ -146,7 +146,7 @@ device=cuda
 if [[ $dry ]]; then
   export TRITON_INTERPRET=1
   fast=(trainer=cpu debug=step model.num_layers=1 model.num_heads=2 model.model_dim=16
-    "~callbacks.samples") # not kernel=triton: 3072 positions take the interpreter minutes
+    "~callbacks.samples")
   compiled=()
   pytest=(-W default -p no:cacheprovider)
   parity=(tests/kernels/test_on_gpu.py) # all are skipped

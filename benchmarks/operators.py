@@ -53,7 +53,7 @@ from linear_transformers.training.peaks import peak_flops
 
 Kernel = Callable[[Tensor, Tensor, Tensor], Tensor]
 Row = dict[str, Any]
-OURS = ("chunkwise", "cpp", "triton", "cuda")
+OURS = ("chunkwise", "cpp", "triton")
 SDPA = "sdpa"
 WIDTH = 108  # columns of the tables
 SEED = 0

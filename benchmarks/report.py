@@ -20,8 +20,8 @@ wrote, and `results/findings.md`.
 """
 GOALS = """## Goals on an H200
 
-What `benchmarks/on_gpu.sh` is to show, and what it has shown: our Triton kernel in bfloat16, 8 heads of 32; sampling and
-training of the paper's models. Each figure is read from `results/`."""
+What `benchmarks/on_gpu.sh` is to show, and what it has shown: our Triton kernel in bfloat16, 8
+heads of 32; sampling and training of the paper's models. Each figure is read from `results/`."""
 
 MOST_COMMANDS = 16  # in a section
 MOST_ROWS = 20  # of a table that is not folded away

@@ -145,6 +145,13 @@ def _reproducible() -> Iterator[None]:
 
 
 @pytest.fixture
+def no_triton_on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As without Triton's interpreter, which these tests have."""
+    module = pytest.importorskip("linear_transformers.kernels.triton_linear")
+    monkeypatch.setattr(module, "INTERPRETED", module.tl.constexpr(False))
+
+
+@pytest.fixture
 def raises_one_line() -> Callable[..., pytest.RaisesExc]:
     """Expect a ValueError of a single line that mentions all the given words."""
 

@@ -36,7 +36,7 @@ def test_a_wheel_holds_everything_and_nothing_else(wheel):
     for file in CONF.rglob("*.yaml"):
         assert (inside / file.relative_to(CONF)).read_text() == file.read_text()
     for name in (
-        "py.typed", "data/digits.npz", "kernels/cpp_step.cpp", "kernels/cuda_linear.cu",
+        "py.typed", "data/digits.npz", "kernels/cpp_step.cpp",
         "export/page/engine.js", "pretrained/digits/model.safetensors",
     ):  # fmt: skip
         assert (wheel / "linear_transformers" / name).is_file()

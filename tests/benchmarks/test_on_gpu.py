@@ -59,8 +59,7 @@ def test_the_probe_says_what_is_there(stage, tmp_path):
     assert good["rounding", "default, chunks of 64, 4 warps"]
     assert good["assembler", "default"]
     found = {row["check"]: row["found"] for row in rows if not row["good"]}
-    assert found.keys() == {"memcheck", "racecheck", "cuda"}
-    assert "made for GPUs" in found["cuda"]
+    assert found.keys() == {"memcheck", "racecheck"}
 
 
 def test_parity_runs_the_tests_that_need_a_gpu(stage):
@@ -75,7 +74,6 @@ def test_operators_are_measured(stage, tmp_path):
     measured = {row["kernel"]: row for row in rows if "error" not in row}
     assert {"chunkwise", "triton", "sdpa"} <= measured.keys()
     assert all("times_sdpa_forward" in row for row in measured.values())
-    assert "cuda is not measured: it is made for GPUs" in printed
     assert "fla is not measured" in printed
 
 

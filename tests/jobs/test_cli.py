@@ -89,7 +89,6 @@ def complaint(monkeypatch, tmp_path):
         ("model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
         ("model.norm=both", ("norm=both", "post", "pre")),
         ("model.mixer.attention.kernel=fast", ("kernel=fast", "chunkwise", "triton")),
-        ("model.mixer.attention.kernel=cuda", ("kernel=cuda", "kernel=auto")),
         ("data.batch_size=0", ("batch_size=0",)),
         ("run_id=../x", ("run_id=../x", "plain name")),
         ("resume=nowhere", ("nowhere", "neither a run nor a checkpoint")),
@@ -119,6 +118,12 @@ def complaint(monkeypatch, tmp_path):
 def test_a_wrong_argument_gets_one_line(complaint, argument, words):
     message = complaint(train, argument)
     assert all(word in message for word in words), message
+
+
+def test_a_kernel_that_cannot_run_here_gets_one_line(complaint, no_triton_on_cpus):
+    message = complaint(train, "model.mixer.attention.kernel=triton", "trainer=cpu")
+    assert "kernel=triton cannot run: it is made for GPUs" in message
+    assert "kernel=auto" in message
 
 
 def test_a_feature_map_for_a_model_that_has_none_is_refused(complaint):

@@ -103,11 +103,11 @@ def test_a_hybrid_has_no_compiled_step(attention):
     assert "layers of one kind" in CompiledStepper.unavailable(model)
 
 
-def test_a_hybrids_kernels_are_those_of_all_its_layers(raises_one_line):
+def test_a_hybrids_kernels_are_those_of_all_its_layers(raises_one_line, no_triton_on_cpus):
     cpu = torch.device("cpu")
     assert hybrid().stack.kernel_on(cpu).endswith(", sdpa")
-    linear = partial(LinearAttention, feature_map=Elu, kernel="cuda")
-    with raises_one_line("kernel=cuda", "kernel=auto"):
+    linear = partial(LinearAttention, feature_map=Elu, kernel="triton")
+    with raises_one_line("kernel=triton", "kernel=auto"):
         hybrid(local=partial(MultiHeadAttention, attention=linear)).stack.kernel_on(cpu)
 
 

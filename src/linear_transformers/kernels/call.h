@@ -26,8 +26,6 @@ struct Call {
   const Sum *d_kv_sum_after, *d_k_sum_after;
   T *d_q, *d_k, *d_v;
   Sum *d_kv_sum, *d_k_sum;
-  Sum* h;        // on CUDA, a workspace for the gradients of sums of weights
-  void* stream;  // on CUDA
   double eps;
   bool elu;  // whether the kernel applies phi(x) = elu(x) + 1
 };

@@ -1,4 +1,4 @@
-"""The arguments of the kernels in C++ and CUDA: `call.h` in ctypes."""
+"""The arguments of the kernels in C++: `call.h` in ctypes."""
 
 import ctypes
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ BACKWARD = (
 # The fields of a `Call`, in the order of `call.h`.
 SIZES = ("batch", "length", "heads", "features", "values")
 VIEWS = INPUTS[:3]
-POINTERS = (*FORWARD[3:], *BACKWARD[7:], "h", "stream")
+POINTERS = (*FORWARD[3:], *BACKWARD[7:])
 
 
 def call(function: Any, names: Sequence[str], tensors: Sequence[Any], **others: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Compile the C++ and CUDA of this package for the present machine, on first use."""
+"""Compile the C++ of this package for the present machine, on first use."""
 
 import ctypes
 import hashlib
@@ -7,7 +7,6 @@ import os
 import platform
 import stat
 import tempfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from linear_transformers.files import partial_of, remove_leftovers
 
 log = logging.getLogger(__name__)
 FOLDER = Path(__file__).parent
-CPP_FLAGS = (
+FLAGS = (
     "-O3",
     "-march=native",
     "-fopenmp",
@@ -30,14 +29,12 @@ CPP_FLAGS = (
 @cache
 def compiled(source: str) -> ctypes.CDLL | str:
     """Return the functions of a source file beside this one, or why they cannot be compiled."""
-    cuda = source.endswith(".cu")
-    flags = _cuda_flags() if cuda else CPP_FLAGS
     texts = [path.read_text() for path in (FOLDER / source, *sorted(FOLDER.glob("*.h")))]
-    made_for = (torch.__version__, os.environ.get("TORCH_CUDA_ARCH_LIST", "") if cuda else _cpu())
-    digest = hashlib.sha256("\n".join((*texts, *flags, *made_for)).encode()).hexdigest()[:16]
+    made_for = (torch.__version__, _cpu())
+    digest = hashlib.sha256("\n".join((*texts, *FLAGS, *made_for)).encode()).hexdigest()[:16]
     try:
         name = f"{Path(source).stem}-{digest}"
-        kept = _kept(_cache(), name) or _compile(FOLDER / source, _cache(), name, flags)
+        kept = _kept(_cache(), name) or _compile(FOLDER / source, _cache(), name)
         return ctypes.CDLL(str(kept))
     except (RuntimeError, OSError) as error:
         reason = _reason(str(error))
@@ -60,39 +57,22 @@ def _digest(library: Path) -> str:
     return hashlib.sha256(library.read_bytes()).hexdigest()[:16]
 
 
-def _compile(source: Path, target: Path, name: str, flags: Sequence[str]) -> Path:
+def _compile(source: Path, target: Path, name: str) -> Path:
     """Compile in a folder of this process, then rename: no lock can be left behind."""
     # Imported here: it is slow to import, and warns about CUDA where that does not matter.
     logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     from torch.utils import cpp_extension
 
-    cuda = source.suffix == ".cu"
     remove_leftovers(target)  # of builds that were killed
     part = partial_of(target / name).name
     with tempfile.TemporaryDirectory(prefix=".", suffix=part, dir=target) as folder:
-        if cuda:
-            _offer_cuda_runtime(Path(folder))
         built = cpp_extension.load(
             f"linear_transformers_{source.stem}", [str(source)], build_directory=folder,
-            extra_cflags=None if cuda else list(flags),
-            extra_cuda_cflags=list(flags) if cuda else None,
-            extra_ldflags=[f"-L{folder}" if cuda else "-fopenmp"],
-            with_cuda=cuda, is_python_module=False,
+            extra_cflags=list(FLAGS), extra_ldflags=["-fopenmp"], with_cuda=False,
+            is_python_module=False,
         )  # fmt: skip
         library = Path(str(built))
         return library.replace(target / f"{name}-{_digest(library)}.so")
-
-
-def _offer_cuda_runtime(folder: Path) -> None:
-    """Link the CUDA runtime that torch has loaded into the folder.
-
-    torch's builder looks for one beside nvcc, where there is none if nvcc is a script, or came
-    with pip.
-    """
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    loaded = [line.split()[-1] for line in lines if "/libcudart.so" in line]
-    if loaded:
-        (folder / "libcudart.so").symlink_to(loaded[0])
 
 
 def _reason(text: str) -> str:
@@ -128,13 +108,6 @@ def _cache() -> Path:
             f"{folder} may be written by others. Remove it, or set TORCH_EXTENSIONS_DIR=DIR"
         )
     return folder
-
-
-def _cuda_flags() -> tuple[str, ...]:
-    """Return flags for the current GPU, unless torch's own variable names others."""
-    if os.environ.get("TORCH_CUDA_ARCH_LIST"):
-        return ("-O3",)
-    return ("-O3", "-arch=sm_{}{}".format(*torch.cuda.get_device_capability()))
 
 
 def _cpu() -> str:

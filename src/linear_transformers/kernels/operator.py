@@ -1,6 +1,6 @@
 """Causal linear attention as a torch operator.
 
-Kernels in C++, Triton and CUDA have one signature, one fake and one gradient: to `torch.compile`
+Kernels in C++ and Triton have one signature, one fake and one gradient: to `torch.compile`
 they are opaque calls with known output shapes. All of them can fuse one feature map, elu + 1.
 """
 
@@ -16,7 +16,7 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.precision import accumulation_dtype, mapped, without_autocast
 from linear_transformers.ops.recurrent import LinearState
 
-WIDEST = 256  # features or values of a head, of the kernels for GPUs
+WIDEST = 256  # features or values of a head, in Triton
 Map = Callable[[Tensor], Tensor]
 # What a kernel is given; None is zeros that nobody had to write.
 Given = Sequence[Tensor | None]

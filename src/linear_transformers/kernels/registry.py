@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from linear_transformers.kernels import cpp_linear, cuda_linear
+from linear_transformers.kernels import cpp_linear
 from linear_transformers.kernels.operator import WIDEST, constant, refuse, too_wide
 from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.parallel import parallel
@@ -102,6 +102,5 @@ KERNELS = {
     "chunkwise": Kernel(chunkwise),
     "cpp": Kernel(cpp_linear.cpp_linear, cpp_linear.unavailable),
     "triton": Kernel(_triton, triton_unavailable, WIDEST),
-    "cuda": Kernel(cuda_linear.cuda_linear, cuda_linear.unavailable, WIDEST),
 }
 FASTEST = {"cpu": "cpp", "cuda": "triton"}  # as measured: results/operators-*.json
