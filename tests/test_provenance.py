@@ -124,10 +124,18 @@ def test_changes_since_the_commit_are_told_and_a_foreign_checkout_is_not(tmp_pat
     assert checkout(file) == {"commit": commit, "clean": False}
 
 
-def test_a_copy_without_git_is_told_its_commit(tmp_path, monkeypatch):
+def test_a_copy_is_told_its_commit(tmp_path, monkeypatch):
+    """It has no .git, or one that was not copied with it."""
+    file = tmp_path / "git/train.py"
+    file.parent.mkdir()
+    file.write_text("1")
+    git(file.parent, "init")
+    git(file.parent, "add", "train.py")
+    git(file.parent, "commit", "-m", "one")
     for state, clean in (("abc", True), ("abc-dirty", False)):
         monkeypatch.setenv(provenance.COMMIT, state)
-        assert checkout(tmp_path / "train.py") == {"commit": "abc", "clean": clean}
+        for place in (tmp_path / "train.py", file):
+            assert checkout(place) == {"commit": "abc", "clean": clean}
 
 
 def test_a_continued_run_keeps_what_it_was_started_with(tmp_path, monkeypatch):

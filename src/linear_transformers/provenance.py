@@ -22,7 +22,8 @@ from urllib.request import url2pathname
 
 from linear_transformers.files import replacing
 
-# What `git describe --always --abbrev=40 --exclude='*' --dirty` prints, for copies without .git.
+# What `git describe --always --abbrev=40 --exclude='*' --dirty` prints, for copies: they have no
+# .git, or that of another commit.
 COMMIT = "LINEAR_TRANSFORMERS_COMMIT"
 DISTRIBUTIONS = (
     "linear-transformers", "torch", "triton", "numpy", "lightning",
@@ -183,19 +184,20 @@ def checkout(file: Path = Path(__file__)) -> dict[str, Any]:
         file: A file of the project.
 
     Returns:
-        `commit` and `clean`; both None where no checkout tracks the file, or there is no git.
+        `commit` and `clean`, as the environment says, or else git; both None where no checkout
+        tracks the file, or there is no git.
     """
 
     def git(*arguments: str) -> str:
         line = ["git", "-C", str(file.parent), *arguments]
         return subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip()
 
+    state = os.environ.get(COMMIT)
     try:
-        git("ls-files", "--error-unmatch", file.name)  # else the checkout is another project's
-        state = git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+        if not state:
+            git("ls-files", "--error-unmatch", file.name)  # else the checkout is another project's
+            state = git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
     except (OSError, subprocess.CalledProcessError):
-        state = os.environ.get(COMMIT)
-    if not state:
         return {"commit": None, "clean": None}
     return {"commit": state.removesuffix("-dirty"), "clean": not state.endswith("-dirty")}
 

@@ -172,8 +172,10 @@ def test_training_stops_when_its_time_is_up(stage, tmp_path):
 
 def test_batches_of_one_size_are_compiled_once():
     script = (PROJECT / "benchmarks/on_gpu.sh").read_text()
-    mnist, cifar10 = map(int, re.findall(r"data\.batch_size=(\d+)", script))
-    for batch, (train, *others) in ((mnist, (55000, 5000, 10000)), (cifar10, (45000, 5000, 10000))):
+    batches = map(int, re.findall(r"data\.batch_size=(\d+)", script))
+    of_mnist, of_cifar10 = (55000, 5000, 10000), (45000, 5000, 10000)
+    sizes = (of_mnist, of_mnist, of_cifar10)
+    for batch, (train, *others) in zip(batches, sizes, strict=True):
         assert train % batch == 0
         for count in others:
             assert {len(part) for part in EvaluationBatches(count, batch)} == {batch}
