@@ -12,9 +12,11 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.sampling import (
     STEPPERS,
     CompiledStepper,
+    RecurrentStepper,
     largest_step_difference,
     stepper_of,
 )
+from linear_transformers.sampling.registry import preferred
 from tests.conftest import autoregressive
 
 LENGTH, NUM_VALUES = 6, 17
@@ -70,6 +72,19 @@ def test_the_compiled_stepper_rounds_the_weights_of_blocks_only():
     assert torch.equal(model.head.weight, exact.head.weight)
     rounded = exact.stack.blocks[0].mixer.project_in.weight.bfloat16().float()
     assert torch.equal(model.stack.blocks[0].mixer.project_in.weight, rounded)
+
+
+@pytest.mark.parametrize(
+    ("device", "most", "first"),
+    [
+        ("cpu", 784, "compiled"), ("cuda", 784, "captured"), ("cuda", None, "captured"),
+        ("cuda", 64, "recurrent"), ("mps", 784, "recurrent"),
+    ],
+)  # fmt: skip
+def test_auto_is_what_is_fastest_on_a_device(device, most, first):
+    kinds = preferred(torch.device(device), most)
+    assert kinds[0].name == first
+    assert kinds[-1] is RecurrentStepper  # which runs everywhere
 
 
 def test_without_a_precision_no_weight_changes():

@@ -1,5 +1,7 @@
 """Every stepper by its name, and the choice among them."""
 
+import torch
+
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling.captured import CapturedStepper, FusedStepper
 from linear_transformers.sampling.compiled import CompiledStepper
@@ -8,8 +10,7 @@ from linear_transformers.sampling.stepper import Stepper
 
 KINDS = (CompiledStepper, CapturedStepper, FusedStepper, RecurrentStepper, RecomputedStepper)
 STEPPERS: dict[str, type[Stepper]] = {kind.name: kind for kind in KINDS}
-# By the device, the first that can run.
-AUTO = {"cpu": (CompiledStepper, RecurrentStepper), "cuda": (CapturedStepper, RecurrentStepper)}
+LONG = 512  # values of a sequence: a captured graph takes seconds to make, see results/notes.md
 PRECISIONS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.precisions))
 
 
@@ -21,7 +22,8 @@ def stepper_of(
     Args:
         model: The model, in `eval()` mode.
         name: `compiled`, `captured`, `fused`, `recurrent` or `recomputed`; `auto` is
-            `compiled` on CPUs and `captured` on GPUs where it can run, else `recurrent`.
+            `compiled` on CPUs and, for long sequences, `captured` on GPUs, where it can run, else
+            `recurrent`.
         precision: The precision of the weights, which are converted in place; None leaves them
             as they are. Sums of linear attention and the head are in float32 at least.
 
@@ -35,7 +37,7 @@ def stepper_of(
     if name != "auto":
         return STEPPERS[name](model, precision)
     reasons = []
-    for kind in AUTO.get(model.device.type, (RecurrentStepper,)):
+    for kind in preferred(model.device, model.stack.positions.max_length):
         reason = kind.unavailable(model, precision)
         if reason is None:
             return kind(model, precision)
@@ -44,3 +46,17 @@ def stepper_of(
         f"No stepper can run with precision={precision}: {'; '.join(reasons)}. "
         "Use precision=float32."
     )
+
+
+def preferred(device: torch.device, max_length: int | None) -> tuple[type[Stepper], ...]:
+    """Return the kinds of stepper that `auto` tries on a device, in their order.
+
+    Args:
+        device: The model's device.
+        max_length: The greatest number of values of its sequences; None is any.
+    """
+    if device.type == "cpu":
+        return CompiledStepper, RecurrentStepper
+    if device.type == "cuda" and (max_length is None or max_length >= LONG):
+        return CapturedStepper, RecurrentStepper
+    return (RecurrentStepper,)
