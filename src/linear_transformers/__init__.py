@@ -12,7 +12,7 @@ Layers, each importing only from those below it:
     models | distributions | ctc stacks, embeddings, heads | log_prob and sample | CTC
     mixers                       layers of heads around them; the published fast-weight layers
     attention                    one mechanism a file, one class, both forms
-    kernels                      compiled implementations: C++, Triton, CUDA
+    kernels                      compiled implementations: C++, Triton
     feature_maps | ops           phi | pure functions of tensors, in plain PyTorch
     shapes | config | provenance the alphabet | what may be said and named | where a figure is from
     files | stopping             files that are whole or absent | signals

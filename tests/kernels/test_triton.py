@@ -185,7 +185,7 @@ def test_a_layer_launches_few_kernels(monkeypatch, width, segments, forward, bac
         assert launches.names == ["ours"] * (forward + backward)
 
 
-def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
+def test_where_it_cannot_run_auto_goes_elsewhere(raises_one_line, monkeypatch):
     q, k, v = (x.to(DEVICE) for x in random_qkv(5))
     with raises_one_line("kernel=triton", "float64", "kernel=auto"):
         triton_linear(q, k, v, eps=EPS)
@@ -195,6 +195,12 @@ def test_float64_is_refused_and_auto_goes_elsewhere(raises_one_line):
     assert kernels.chosen("auto", gpu, width=257) == "chunkwise"
     with raises_one_line("kernel=triton", "256", "257", "kernel=auto"):
         kernels.chosen("triton", gpu, width=257)
+    asked_anew = triton_linear_module._lacks.__wrapped__
+    monkeypatch.setattr(triton_linear_module, "_lacks", asked_anew)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for capability, name in (((7, 5), "chunkwise"), ((8, 0), "triton")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_, c=capability: c)
+        assert kernels.chosen("auto", gpu) == name
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])

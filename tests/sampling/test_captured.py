@@ -149,6 +149,19 @@ def test_where_there_is_none_it_is_said(model, reason, raises_one_line):
         CapturedStepper(model())
 
 
+def test_there_is_a_last_position(raises_one_line):
+    """As in every other stepper; a graph on a device would read beyond its tables."""
+    distribution = LogisticMixture(NUM_VALUES)
+    stepper = CapturedStepper(linear(num_parameters=distribution.num_parameters))
+    values = torch.zeros(BATCH, LENGTH, dtype=torch.long)
+    start = prefill(stepper, values, known_first(LENGTH - 2))
+    noise = uniform_noise(distribution, seed=0, indices=range(BATCH), length=LENGTH)
+    loop = stepper.loop(start, distribution.sample, noise)
+    loop.turn()
+    with raises_one_line(f"{LENGTH + 1} tokens", f"positions for {LENGTH}"):
+        loop.turn()
+
+
 @pytest.mark.gpu
 def test_the_captured_loop_draws_what_the_model_draws_at_full_size():
     """The paper's model of MNIST; a value whose noise falls on an edge may round elsewhere."""

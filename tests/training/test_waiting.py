@@ -132,7 +132,7 @@ def test_a_step_does_not_wait_for_a_real_device(name, monkeypatch):
     task.model.to(GPU).train()
     optimizer = torch.optim.Adam(task.model.parameters(), fused=True)
     batch = move_data_to_device(batch_for(name), GPU)
-    # The gradient of CTC has no other order on a GPU than that of its threads.
+    # On a GPU the gradient of CTC is summed in whatever order threads arrive.
     torch.use_deterministic_algorithms(True, warn_only="speech" in name)
     for mode in (0, 2):  # the first step compiles kernels; in the second, waiting raises
         torch.cuda.set_sync_debug_mode(mode)

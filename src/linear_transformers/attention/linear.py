@@ -38,8 +38,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             by sqrt(scale). The paper has 1.0.
         kernel: The implementation of the causal parallel form: `parallel`, the definition;
             `chunkwise`, matrix products; `cpp`, compiled for CPUs; `triton`, for GPUs. `auto` is
-            `cpp` on CPUs that have a compiler, `triton` on GPUs, where it is installed, else
-            `chunkwise`. Only speed depends on it.
+            `cpp` on CPUs that have a compiler; `triton` on GPUs where it is installed, for
+            features and heads up to 256 wide and not in float64; else `chunkwise`. Only speed
+            depends on it.
         num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
             the queries of a group of heads (Ainslie et al., 2023), and so is its state. None is h.
 

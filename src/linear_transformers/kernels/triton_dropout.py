@@ -2,8 +2,8 @@
 """Dropout by computed masks in Triton: `ops/dropout.py` defines which numbers are kept.
 
 A program takes some blocks of some rows: it computes their words once, and then reads and writes
-the eight parts of the rows that they decide on, several numbers of a thread at once. On a CPU this
-runs in Triton's interpreter.
+the eight parts of the rows that they decide on, each thread several neighbours at once. On a CPU
+this runs in Triton's interpreter.
 """
 
 from typing import no_type_check

@@ -42,6 +42,7 @@ from torch import Tensor
 from linear_transformers.kernels.operator import WIDEST, Given, operator, refuse, too_wide
 
 FUSED = 32  # features and values of a head that a program takes whole
+OLDEST = (8, 0)  # compute capability
 FURTHEST = 2**24  # numbers between neighbouring positions: 128 of them are less than 2^31
 PROCESSORS = 132  # of the GPU that is compiled for where there is none: an H100 or H200
 INTERPRETED = tl.constexpr(os.environ.get("TRITON_INTERPRET") == "1")
@@ -56,8 +57,8 @@ class Launch(NamedTuple):
         block: The largest number of rows, or of columns, of a state that is cut.
         warps: The number of warps of a program.
         stages: The number of chunks that are in flight: one is computed, the others are loaded.
-        programs: The number of segments a multiprocessor: sequences are cut into as many as make
-            this number, and are all computed at once.
+        programs: The number of programs of a scan for each multiprocessor: sequences are cut into
+            segments until there are so many, which registers allow at once.
     """
 
     chunk: int
@@ -73,8 +74,8 @@ class Launch(NamedTuple):
 # H200. Programs of one warp wait for no other, and as many as there are registers for hide what
 # each waits for: half the time of one program of two warps a multiprocessor, see results/notes.md.
 HALF = {
-    16: Launch(16, 32, 1, 3, 8), 32: Launch(16, 32, 1, 3, 8), 64: Launch(16, 16, 1, 3, 2),
-    128: Launch(16, 16, 2, 2, 2), 256: Launch(16, 16, 8, 1, 1),
+    16: Launch(16, 32, 1, 3, 8), 32: Launch(16, 32, 1, 3, 8), 64: Launch(16, 16, 1, 3, 8),
+    128: Launch(16, 16, 2, 2, 4), 256: Launch(16, 16, 8, 1, 1),
 }  # fmt: skip
 SINGLE = {
     16: Launch(16, 32, 1, 2, 8), 32: Launch(16, 32, 2, 2, 4), 64: Launch(16, 32, 4, 2, 2),
@@ -91,9 +92,21 @@ def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why the kernels cannot run, or None."""
     if dtype == torch.float64:
         return "it has no float64"
-    if device.type == "cuda" or (device.type == "cpu" and INTERPRETED.value):
+    if device.type == "cuda":
+        return _lacks(device)
+    if device.type == "cpu" and INTERPRETED.value:
         return None
     return f"it is made for GPUs, and the tensors are on {device}"
+
+
+@cache
+def _lacks(device: torch.device) -> str | None:
+    """Return what a GPU lacks, or None: none is asked where there is none, as in tests."""
+    if torch.version.hip:
+        return "it is made for NVIDIA's GPUs"
+    if torch.cuda.is_available() and torch.cuda.get_device_capability(device) < OLDEST:
+        return "this GPU has no tf32: it is older than compute capability 8.0"
+    return None
 
 
 @triton.jit
@@ -345,7 +358,8 @@ class _Call:
         self.widths = tuple(max(16, triton.next_power_of_2(x)) for x in (self.c, self.m))
         self.launch = launch = launch_for(max(self.widths), v.dtype)
         chunks = max(1, triton.cdiv(length, launch.chunk))
-        segments = segments_for(self.sequences, launch.programs, v.device)
+        blocks = 1 if self.is_whole else triton.cdiv(max(self.widths), launch.block)
+        segments = segments_for(self.sequences * blocks, launch.programs, v.device)
         self.chunks = triton.cdiv(chunks, min(chunks, segments))
         self.segments = triton.cdiv(chunks, self.chunks)
         self.counts = length, heads, self.segments, self.chunks
@@ -417,9 +431,15 @@ class _Call:
         )  # fmt: skip
 
 
-def segments_for(sequences: int, programs: int, device: torch.device) -> int:
-    """Return into how many segments sequences are cut, to have so many programs a processor."""
-    return max(1, programs * _processors(device) // max(1, sequences))
+def segments_for(uncut: int, programs: int, device: torch.device) -> int:
+    """Return into how many segments sequences are cut.
+
+    Args:
+        uncut: The number of programs of a scan, were they not cut.
+        programs: The number wanted, of a multiprocessor.
+        device: The GPU.
+    """
+    return max(1, programs * _processors(device) // max(1, uncut))
 
 
 @cache

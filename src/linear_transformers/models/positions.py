@@ -136,12 +136,23 @@ class Positions(nn.Module):
             x, self._table(positions) if bounded else sinusoids(positions, self.input_dim)
         )
 
+    def check(self, count: int) -> None:
+        """Refuse more positions than there are.
+
+        Args:
+            count: The number of vectors of a sequence, the past included.
+
+        Raises:
+            ValueError: There are no positions left.
+        """
+        if self.max_length is not None and count > self.max_length:
+            raise ValueError(
+                f"{count} tokens were read; the model has positions for {self.max_length}."
+            )
+
     def _place(self, x: Tensor, start: int, count: int) -> Tensor:
         end = start + count
-        if self.max_length is not None and end > self.max_length:
-            raise ValueError(
-                f"{end} tokens were read; the model has positions for {self.max_length}."
-            )
+        self.check(end)
         if self.kind == "none":
             return x
         if self.max_length is None:

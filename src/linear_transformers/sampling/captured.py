@@ -60,7 +60,8 @@ class CapturedStepper(Stepper):
     def loop(self, start: Prefilled, sample: Sampler, noise: Float[Tensor, "b t z"]) -> Loop:
         if self._loop is None or not self._loop.fits(start, sample):
             self._loop = None  # frees its memory first
-            self._loop = _CapturedLoop(self.captured_step(), start, sample, noise)
+            check = self.model.stack.positions.check
+            self._loop = _CapturedLoop(self.captured_step(), check, start, sample, noise)
         self._loop.restart(start, noise)
         return self._loop
 
@@ -84,9 +85,14 @@ class _CapturedLoop(Loop):
     """A loop whose tensors keep their addresses, as a captured graph requires."""
 
     def __init__(
-        self, step: Step, start: Prefilled, sample: Sampler, noise: Float[Tensor, "b t z"]
+        self,
+        step: Step,
+        check: Callable[[int], None],
+        start: Prefilled,
+        sample: Sampler,
+        noise: Float[Tensor, "b t z"],
     ):
-        self.step, self.sample = step, sample
+        self.step, self.check, self.sample = step, check, sample
         self.values, self.hidden, self.parameters, self.noise, self.layers = tree_map_only(
             Tensor, torch.clone, _parts(start, noise)
         )
@@ -105,6 +111,7 @@ class _CapturedLoop(Loop):
         _copy(_parts(start, noise), kept)
         self.next.fill_(start.places.start)
         self.read.fill_(start.state.position)
+        self.count = start.state.position  # what `read` is, without a wait for the device
 
     def draw(self) -> TokensOne:
         drawn = self.sample(self.parameters, self.noise.index_select(1, self.next).squeeze(1))
@@ -114,6 +121,8 @@ class _CapturedLoop(Loop):
         return value
 
     def turn(self) -> None:
+        self.count += 1
+        self.check(self.count)  # on the device an index out of range would end the process
         self._run_turn()
 
     def reached(self) -> tuple[Tensor, StackState]:
@@ -151,6 +160,7 @@ def capture(call: Callable[[], object], device: torch.device) -> Callable[[], No
             call()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
+        # Other threads, such as one that pins batches, may go on.
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             call()
     return graph.replay
