@@ -111,7 +111,7 @@ def test_it_is_forward_in_float64(shape, mixer):
     torch.testing.assert_close(outputs.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-# Each level of processors has its own instructions for products: see `compiling.CPP_FLAGS`.
+# Each level of processors has its own instructions for products: see `compiling.FLAGS`.
 LEVELS = {"x86-64": "DEFAULT", "x86-64-v3": "AVX2", "x86-64-v4": "AVX512"}  # and torch's names
 CAPABILITY = torch.backends.cpu.get_cpu_capability()
 
@@ -123,8 +123,8 @@ def processor(request, monkeypatch):
     if level != "native":
         if CAPABILITY not in names or names.index(CAPABILITY) <= names.index(LEVELS[level]):
             pytest.skip(f"this processor, of {CAPABILITY}, has no more than {level}")
-        flags = [f"-march={level}" if "-march" in x else x for x in compiling.CPP_FLAGS]
-        monkeypatch.setattr(compiling, "CPP_FLAGS", flags)
+        flags = [f"-march={level}" if "-march" in x else x for x in compiling.FLAGS]
+        monkeypatch.setattr(compiling, "FLAGS", flags)
     compiled.cache_clear()
     yield
     compiled.cache_clear()
