@@ -39,6 +39,7 @@ from benchmarks.collect import source_of
 from benchmarks.plans import PLANS, Plan
 from benchmarks.record import Measurement
 from linear_transformers.pictures.tables import markdown
+from linear_transformers.provenance import without_places
 from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import summary
 from linear_transformers.tasks.base import Statistics
@@ -76,7 +77,7 @@ class Job(NamedTuple):
         """What makes the run what it is, wherever it is made."""
         plan = PLANS[self.name]
         words = (*plan.arguments, *plan.variants[self.variant], *self.overrides)
-        return " ".join(word for word in words if not word.startswith("paths."))
+        return without_places(" ".join(word for word in words if not word.startswith("paths.")))
 
     @property
     def command(self) -> list[str]:

@@ -100,7 +100,7 @@ def test_no_place_of_the_machine_is_in_the_command(monkeypatch):
         "logger.uri=sqlite:////mnt/joe/a.db": "logger.uri=sqlite://.../a.db",
         "logger.uri=https://example.org/a": "logger.uri=https://example.org/a",
     }.items():
-        assert provenance._without_places(argument) == expected
+        assert provenance.without_places(argument) == expected
 
 
 def test_changes_since_the_commit_are_told_and_a_foreign_checkout_is_not(tmp_path, monkeypatch):

@@ -151,20 +151,20 @@ def command() -> str:
     program, *arguments = sys.argv or [""]
     path = Path(program)
     if path.stem == COMMAND:  # an .exe, somewhere
-        return shlex.join([COMMAND, *map(_without_places, arguments)])
+        return shlex.join([COMMAND, *map(without_places, arguments)])
     module = [path.stem]
     while (path.parent / "__init__.py").is_file():
         path = path.parent
         module.insert(0, path.name)
-    own = _with_editable(map(_without_places, _editable()))
+    own = _with_editable(map(without_places, _editable()))
     if len(module) > 1:
         words = ["python", "-m", ".".join(module).removesuffix(".__main__")]
     else:
-        words = [_without_places(program)]
-    return shlex.join(["uv", "run", *own, *words, *map(_without_places, arguments)])
+        words = [without_places(program)]
+    return shlex.join(["uv", "run", *own, *words, *map(without_places, arguments)])
 
 
-def _without_places(argument: str) -> str:
+def without_places(argument: str) -> str:
     """Shorten absolute paths: to relative ones, below ~, or else to their last name."""
 
     def shortened(match: re.Match[str]) -> str:

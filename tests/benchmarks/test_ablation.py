@@ -14,8 +14,9 @@ import torch
 from PIL import Image
 
 from benchmarks import ablation, gallery, record
+from linear_transformers.provenance import ABSOLUTE
 from linear_transformers.tasks.loading import load
-from tests.conftest import composed
+from tests.conftest import PROJECT, composed
 
 SMALL = [
     "trainer.max_epochs=1",
@@ -93,6 +94,23 @@ def test_differences_are_those_of_the_runs_images(made):
     bound = 2 * (stdev(means) ** 2 / 2 + expected**2) ** 0.5
     verdict = "level" if abs(fmean(means)) <= bound else "behind" if fmean(means) > 0 else "ahead"
     assert row["against softmax"].endswith(f": {verdict}")
+
+
+def test_a_run_is_the_same_wherever_its_data_are(tmp_path):
+    """And no file tells where that was."""
+    job, other = (
+        ablation.Job("speechocean", "linear", 0, tmp_path, ("paths.data=x", f"data.path={place}"))
+        for place in ("/mnt/a/speech", "/home/b/speech")
+    )
+    assert job.arguments == other.arguments
+    assert job.arguments.endswith("data.path=.../speech")
+    assert job.folder == other.folder
+    assert "data.path=/mnt/a/speech" in job.command
+
+
+def test_no_result_names_a_place():
+    for path in (PROJECT / "results").glob("*.json*"):
+        assert not ABSOLUTE.findall(path.read_text()), path
 
 
 def test_what_is_recorded_is_not_run_again(run, first, tmp_path, monkeypatch):
