@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import qualified, registered
+from linear_transformers.kernels.operator import is_differentiated_again, qualified, registered
 from linear_transformers.ops.convolution import convolved as defined
 from linear_transformers.ops.precision import accumulation_dtype
 
@@ -79,7 +79,8 @@ def _keep(ctx: Any, inputs: Any, output: Tensor) -> None:
 
 def _differentiate(ctx: Any, d_y: Tensor) -> tuple[Tensor | None, ...]:
     x, weight = ctx.saved_tensors
-    d_x, d_weight = _backward_op(d_y, x, weight, ctx.ahead)
+    backward = _defined_gradients if is_differentiated_again() else _backward_op
+    d_x, d_weight = backward(d_y, x, weight, ctx.ahead)
     return d_x, d_weight.sum(0), None  # in the order of the batch, whatever the threads
 
 

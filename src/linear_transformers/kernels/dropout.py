@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels import cpp_dropout
-from linear_transformers.kernels.operator import qualified, registered
+from linear_transformers.kernels.operator import is_differentiated_again, qualified, registered
 from linear_transformers.kernels.registry import has_triton
 from linear_transformers.ops.dropout import Draw, scale, threshold
 from linear_transformers.ops.dropout import dropout as defined
@@ -82,7 +82,12 @@ def _keep(ctx: Any, inputs: Any, output: Tensor) -> None:
 
 def _differentiate(ctx: Any, d_out: Tensor) -> tuple[Tensor | None, ...]:
     (draw, activated), (dtype, of_residual) = ctx.saved_tensors, ctx.dtypes
-    d_x = _backward_op(d_out, activated, draw, ctx.rate, ctx.place, dtype)
+    if not is_differentiated_again():
+        d_x = _backward_op(d_out, activated, draw, ctx.rate, ctx.place, dtype)
+    elif activated is None:
+        d_x = _forward_op(d_out, None, draw, ctx.rate, ctx.place, False).to(dtype)
+    else:
+        d_x = _through_relu(d_out, activated, ctx.rate).to(dtype)
     d_residual = None if of_residual is None else d_out.to(of_residual)
     return d_x, d_residual, None, None, None, None
 
@@ -112,12 +117,16 @@ def _run(
         if activated is None:
             x = x.relu() if relu else x
             out.copy_(defined(x, draw, rate=rate, place=place, residual=residual))
-        else:  # what was kept is positive, or NaN
-            out.copy_(torch.where(activated <= 0, 0, x * scale(rate)))
+        else:
+            out.copy_(_through_relu(x, activated, rate))
         return
     numbers = {"place": place, "threshold": threshold(rate), "scale": scale(rate)}
     others = {"relu": relu, "residual": residual, "activated": activated}
     kernel(x, out, tuple(draw.tolist()), **numbers, **others)
+
+
+def _through_relu(d_out: Tensor, activated: Tensor, rate: float) -> Tensor:
+    return torch.where(activated <= 0, 0, d_out * scale(rate))  # what was kept is positive, or NaN
 
 
 _forward_op = registered("dropout", _forward, _fake_forward)

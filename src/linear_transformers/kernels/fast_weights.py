@@ -13,7 +13,14 @@ from torch import Tensor
 
 from linear_transformers.kernels.call import View
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import constant, qualified, registered, state_shapes
+from linear_transformers.kernels.operator import (
+    constant,
+    gradients_of,
+    is_differentiated_again,
+    qualified,
+    registered,
+    state_shapes,
+)
 from linear_transformers.ops import decayed as decaying
 from linear_transformers.ops import delta as correcting
 from linear_transformers.ops.precision import accumulation_dtype, without_autocast
@@ -136,10 +143,26 @@ def _differentiate(
     ctx: Any, d_out: Tensor | None, d_after: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     q, k, v, *others = ctx.saved_tensors
+    if is_differentiated_again():
+        return tuple(gradients_of(_defined, (q, k, v, *others), (d_out, d_after)))
     d_out = torch.zeros_like(v) if d_out is None else d_out  # of the state alone
     wanted = [True] * 3 + list(ctx.needs_input_grad[3:])
     found = iter(_backward_op(q, k, v, *others, d_out, d_after, wanted))
     return tuple(next(found) if want else None for want in wanted)
+
+
+def _defined(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    strength: Tensor | None,
+    log_decay: Tensor,
+    state: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """Compute in PyTorch's operators what the kernel does."""
+    if strength is None:
+        return decaying.decayed(q, k, v, log_decay, state=state)
+    return correcting.delta(q, k, v, strength, log_decay, state=state)
 
 
 def _call(

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.feature_maps import Elu
+from linear_transformers.ops.chunkwise import chunkwise
 from linear_transformers.ops.precision import accumulation_dtype, mapped, without_autocast
 from linear_transformers.ops.recurrent import LinearState
 
@@ -87,12 +88,15 @@ def operator(
         return [_like(x) for x in given[:5] if x is not None]
 
     def keep(ctx, inputs, output) -> None:
-        *tensors, _, ctx.elu = inputs
+        *tensors, ctx.eps, ctx.elu = inputs
         ctx.save_for_backward(*tensors, *output[:2])
         ctx.set_materialize_grads(False)
 
     def differentiate(ctx, d_outputs, d_weight, *d_state):
         saved = ctx.saved_tensors  # once: checkpointing recomputes them
+        if is_differentiated_again():
+            defined = partial(_defined, eps=ctx.eps, elu=ctx.elu)
+            return *gradients_of(defined, saved[:5], (d_outputs, *d_state)), None, None
         q, _, v, *_, outputs, weight = saved
         if d_outputs is None:  # of the state alone
             d_outputs = torch.zeros_like(outputs)
@@ -183,6 +187,32 @@ def registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]
     return getattr(torch.ops.linear_transformers, name).default
 
 
+def is_differentiated_again() -> bool:
+    """Return whether a backward pass is to have gradients itself, which kernels' gradients have
+    not: `create_graph=True`. A compiler, which traces it alike, has no second derivatives."""
+    return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def gradients_of(
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor | None],
+    d_outputs: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """Return gradients that have gradients, of what a kernel computes in PyTorch's operators.
+
+    Args:
+        function: The definition.
+        inputs: Its inputs.
+        d_outputs: The gradients of its outputs; None is zero.
+    """
+    wanted = [x for x in inputs if x is not None and x.requires_grad]
+    pairs = zip(function(*inputs), d_outputs, strict=True)
+    outputs, weights = zip(*((y, d_y) for y, d_y in pairs if d_y is not None), strict=True)
+    options = {"create_graph": True, "allow_unused": True}
+    found = iter(torch.autograd.grad(outputs, wanted, weights, **options))
+    return [None if x is None or not x.requires_grad else next(found) for x in inputs]
+
+
 def constant(function: Callable[..., Any]) -> Any:
     """Mark what `torch.compile` calls once, and does not look into.
 
@@ -202,6 +232,23 @@ def state_shapes(q: Tensor, v: Tensor) -> tuple[Any, Any]:
     """Return the shapes of the state of queries and values."""
     (b, _, h, c), m = q.shape, v.shape[-1]
     return (b, h, c, m), (b, h, c)
+
+
+def _defined(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv_sum: Tensor | None,
+    k_sum: Tensor | None,
+    *,
+    eps: float,
+    elu: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute in PyTorch's operators what the kernels do: outputs, and the state after them."""
+    phi = Elu(q.shape[-1]) if elu else None
+    state = None if kv_sum is None or k_sum is None else LinearState(kv_sum, k_sum)
+    outputs, state = chunkwise(q, k, v, eps=eps, phi=phi, state=state)
+    return outputs, *state
 
 
 def _like(x: Tensor) -> Tensor:
