@@ -221,6 +221,9 @@ def test_one_tap_of_one_is_no_convolution():
         (partial(MIXERS["linear plain"], 16, 4, qk_norm="max"), ("qk_norm=max", "rms")),
         (partial(MIXERS["linear plain"], 16, 4, output_gate="relu"), ("output_gate=relu", "silu")),
         (partial(MIXERS["linear plain"], 16, 4, short_convolution=0), ("short_convolution=0", "1")),
+        (partial(MultiHeadAttention, 16, 4, rotary=True,
+                 attention=partial(LinearAttention, feature_map=Elu, kernel="parallel")),
+         ("kernel=parallel", "rotary", "kernel=auto")),
         (partial(GatedDeltaNet, 16, 8), ("expand_k=0.75", "num_heads=8")),
         (partial(DeltaNet, 16, 4, expand_v=0.0), ("expand_v=0.0", "above 0")),
         (partial(DeltaNet, 16, 4, qk_norm=None), ("qk_norm=None", "qk_norm=l2")),
@@ -232,6 +235,10 @@ def test_one_tap_of_one_is_no_convolution():
 def test_what_cannot_be_is_refused(make, words, raises_one_line):
     with raises_one_line(*words):
         make()
+
+
+def test_what_runs_is_named_where_features_are_rotated():
+    assert build("linear all").kernel_on(torch.device("cpu")) == "chunkwise"
 
 
 def test_vectors_of_another_width_are_refused(raises_one_line):

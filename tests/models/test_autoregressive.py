@@ -8,8 +8,9 @@ import torch
 from linear_transformers.attention import LinearAttention, SoftmaxAttention, WindowAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
-from linear_transformers.models import AutoregressiveTransformer, Block
+from linear_transformers.models import AutoregressiveTransformer, Block, Transformer
 from linear_transformers.models.positions import sinusoids
+from linear_transformers.ops.pieces import Piece
 from linear_transformers.sampling import CompiledStepper
 from linear_transformers.testing import tensors
 from tests.conftest import autoregressive
@@ -170,6 +171,31 @@ def test_one_prefix_can_be_continued_twice(attention):
         model.step(tokens[:, 21], state)
         again, _ = model.step(tokens[:, 20], state)
     torch.testing.assert_close(again, once)
+
+
+def test_a_state_can_be_continued_in_another_mode(attention):
+    """Of what was made in inference mode, and of what a gradient is yet to be taken."""
+    model = build(attention)
+    tokens = tokens_of(model)
+    with torch.inference_mode():
+        _, state = model.prefill(tokens[:, :9])
+    with torch.no_grad():
+        output, _ = model.step(tokens[:, 9], state)
+    torch.testing.assert_close(output, model(tokens)[:, 9])
+    _, state = model.prefill(tokens[:, :5])
+    outputs, state = model.prefill(tokens[:, 5:9], state)
+    with torch.no_grad():
+        model.step(tokens[:, 9], state)
+    outputs.sum().backward()
+
+
+def test_a_stack_that_sees_everything_has_no_state(raises_one_line):
+    attention = partial(MultiHeadAttention, attention=ATTENTIONS["linear"])
+    stack = Transformer(attention, num_layers=1, num_heads=2, model_dim=16, causal=False)
+    x = torch.randn(2, 5, stack.input_dim)
+    for call in (stack.prefill, partial(stack, piece=Piece(1, (3, 3)))):
+        with raises_one_line("causal=False"):
+            call(x)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

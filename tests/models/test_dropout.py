@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
@@ -142,3 +143,34 @@ def test_a_batch_in_parts_has_the_loss_and_the_gradient_of_the_whole(checkpointi
 
     for whole, split in zip(gradients((0, 5)), gradients((0, 2), (2, 5)), strict=True):
         torch.testing.assert_close(whole, split)
+
+
+def test_masks_are_repeated_as_those_of_torch_are():
+    """By a seed, and by what computes a pass again for its gradient."""
+    stack = build("pre")
+    x = torch.randn(3, 13, stack.input_dim, dtype=torch.float64, requires_grad=True)
+
+    def gradients(run):
+        torch.manual_seed(1)
+        y = run(x)
+        return y, *torch.autograd.grad(y.square().sum(), [x, *stack.parameters()])
+
+    again = partial(checkpoint, stack, use_reentrant=False)
+    torch.testing.assert_close(gradients(stack), gradients(again), rtol=0, atol=0)
+
+
+def test_a_pass_without_gradients_does_not_spoil_the_next():
+    stack = build("pre")
+    x = torch.randn(3, 13, stack.input_dim, dtype=torch.float64)
+    with torch.inference_mode():
+        stack(x)
+        stack.draws.set(1, 2)
+        stack(x)
+    stack(x).sum().backward()
+
+
+def test_draws_are_on_the_cpu_wherever_the_stack_is_made():
+    with torch.device("meta"):
+        stack = build("pre", positions="none")
+    stack.to_empty(device="cpu").load_state_dict(build("pre", positions="none").state_dict())
+    assert stack(torch.randn(3, 13, stack.input_dim, dtype=torch.float64)).isfinite().all()

@@ -167,6 +167,7 @@ def test_every_parameter_is_trained(name):
         ("linear", False, {"normalization": "none at all"}, ("none at all", "corpus")),
         ("linear", False, {"subsampling": 3}, ("subsampling=3", "[1, 2, 4]")),
         ("linear", False, {"width": 4}, ("width=4", "odd")),
+        ("linear", True, {"width": 1, "subsampling": 2}, ("width=1", "subsampling=2", "width=3")),
         ("linear", False, {"mel_mask_bands": 6}, ("mel_mask_bands=6", "num_mels=5")),
         ("linear", False, {"positions": "learned"}, ("positions=learned", "added")),
     ],

@@ -9,6 +9,7 @@ from torch import Tensor
 from linear_transformers.feature_maps import Elu
 from linear_transformers.ops import chunks
 from linear_transformers.ops.chunkwise import chunkwise
+from linear_transformers.ops.decayed import decayed
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import empty_state, step
 from linear_transformers.testing import random_qkv
@@ -19,7 +20,7 @@ PHI = Elu(8)
 
 
 def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Eq. 9 with loops, so that not even an einsum is taken on trust."""
+    """Eq. 8 with loops, so that not even an einsum is taken on trust."""
     out = torch.zeros_like(v)
     for i in range(q.shape[1]):
         weights = [(q[:, i] * k[:, j]).sum(-1, keepdim=True) for j in range(i + 1)]
@@ -28,7 +29,7 @@ def by_hand(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return out
 
 
-def test_parallel_is_equation_9():
+def test_parallel_is_equation_8():
     q, k, v = random_qkv(9)
     expected = by_hand(PHI(q), PHI(k), v)
     torch.testing.assert_close(parallel(q, k, v, eps=EPS, phi=PHI)[0], expected)
@@ -44,6 +45,15 @@ def test_chunkwise_reproduces_parallel(t, chunk_size):
     torch.testing.assert_close(outputs, expected)
     torch.testing.assert_close(state, expected_state)
     assert all(sums.is_contiguous() for sums in state)
+
+
+def test_a_state_keeps_no_others_in_memory():
+    """Of one head, too: there, the last chunk's is contiguous as it is."""
+    q, k, v = random_qkv(65, b=1, h=1)
+    for sums in chunkwise(q, k, v, eps=EPS)[1]:
+        assert sums.untyped_storage().nbytes() == sums.nbytes
+    state = decayed(q, k, v, torch.zeros(1, 65, 1, 1, dtype=q.dtype))[1]
+    assert state.untyped_storage().nbytes() == state.nbytes
 
 
 @pytest.mark.parametrize("positions", [1, 24, 36, 60])

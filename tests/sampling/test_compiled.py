@@ -225,6 +225,27 @@ def test_it_goes_on_from_what_was_read(shape, mixer):
     torch.testing.assert_close(outputs, model(tokens), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_state_of_other_sequences_is_refused(mixer, raises_one_line):
+    """The step writes where it believes them to be."""
+    stepper = CompiledStepper(made("all", MIXERS[mixer]))
+    for sequences, tokens in ((1, 2), (2, 1)):
+        state = stepper.model.init_state(sequences)
+        with raises_one_line(f"state is that of {sequences} sequences", f"{tokens} tokens"):
+            stepper.step(torch.zeros(tokens, dtype=torch.long), state)
+
+
+def test_it_is_in_float32_whatever_is_made_by_default():
+    model = made("all")
+    tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
+    torch.set_default_dtype(torch.float64)
+    try:
+        outputs = stepped(CompiledStepper(model), tokens)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert torch.equal(outputs, stepped(CompiledStepper(model), tokens))
+
+
 def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
     weight = torch.randn(5, 64)
     weight[3] = 0

@@ -14,6 +14,7 @@ from linear_transformers.sampling import (
     RecurrentStepper,
     complete,
     complete_in_batches,
+    generate,
     greedy,
     prefill,
     uniform_noise,
@@ -140,6 +141,20 @@ def test_batches_leave_out_what_is_done(stepper, distribution):
     assert [part.numbers for part in parts] == [[1, 2, 3], [7], [8, 9]]
     for part in parts:
         assert torch.equal(part.values, whole.values[part.numbers])
+
+
+@pytest.mark.parametrize("distribution", [Categorical], indirect=True)
+def test_what_is_generated_ends_with_the_last_value_that_has_a_position(
+    model, stepper, distribution
+):
+    values, drawn = torch.arange(7), []
+    following = generate(stepper, distribution, values, sample=greedy, n=2, seed=0)
+    with pytest.raises(ValueError, match=f"positions for {LENGTH}"):
+        drawn.extend(value[0] for value in following)
+    whole = torch.cat([values, torch.stack(drawn)])
+    assert len(whole) == LENGTH
+    parameters = model(model.with_start(whole[None])[:, :-1])
+    assert torch.equal(parameters[0, 7:].argmax(-1), whole[7:])
 
 
 def test_generated_sequences_are_completions_of_nothing(stepper, distribution):

@@ -31,6 +31,16 @@ class Buffer:
         """The number of positions that it has room for."""
         return self.keys.shape[2]
 
+    @property
+    def can_be_written(self) -> bool:
+        """Whether torch lets this mode write in place: not what a backward pass may read, nor,
+        elsewhere, what was made in inference mode."""
+        if self.keys.requires_grad or self.values.requires_grad:
+            return False
+        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+            return True
+        return not self.keys.is_inference()
+
 
 class KeyValueCache(NamedTuple):
     """All keys and values so far: the first `length` positions of the buffer. Grows with length."""
@@ -60,8 +70,8 @@ class KeyValueCache(NamedTuple):
     def lengthened(self, count: int) -> "KeyValueCache":
         """Return a cache with more positions at its end, of which nothing is written yet."""
         end, buffer = self.length + count, self.buffer
-        # With gradients every step needs memory of its own, which the backward pass reads.
-        if buffer.taken != self.length or end > buffer.capacity or torch.is_grad_enabled():
+        full = buffer.taken != self.length or end > buffer.capacity
+        if full or torch.is_grad_enabled() or not buffer.can_be_written:
             buffer = self._copied(capacity=max(end, buffer.capacity, 2 * self.length))
         buffer.taken = end
         return KeyValueCache(buffer, end)

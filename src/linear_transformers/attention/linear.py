@@ -1,4 +1,4 @@
-"""Linear attention: eq. 8 of Katharopoulos et al. (2020), O(t) in time, O(1) in state."""
+"""Linear attention: eq. 9 of Katharopoulos et al. (2020), O(t) in time, O(1) in state."""
 
 from typing import Annotated, Any, ClassVar
 
@@ -166,7 +166,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             rotation: See `prefill`.
         """
         (k,) = self._features(k)
-        sums = self._sums(k, v, rotation=rotation)
+        sums = summarize(k, v, rotated=None if rotation is None else rotation(k))
         both = piece.state_before(torch.cat([sums.kv_sum, sums.k_sum.unsqueeze(-1)], dim=-1))
         return LinearState(both[..., :-1], both[..., -1])
 
@@ -201,22 +201,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         if rotation is None:
             return self._by_products(q, k, v, causal=False, lengths=lengths)
         q_features, k_features = self._features(q, k)
-        memory = self._for_group(self._sums(k_features, v, lengths, rotation))
+        memory = self._for_group(summarize(k_features, v, lengths, rotated=rotation(k_features)))
         numerator = rotation(q_features)
         return read(q_features, memory, eps=self.eps, rotated=numerator).to(v.dtype)
-
-    def _sums(
-        self,
-        k: Tensor,
-        v: Tensor,
-        lengths: Tensor | None = None,
-        rotation: Rotation | None = None,
-    ) -> LinearState:
-        """Return the sums over the features of keys; in the numerator they are rotated."""
-        sums = summarize(k, v, lengths)
-        if rotation is None:
-            return sums
-        return sums._replace(kv_sum=summarize(rotation(k), v, lengths).kv_sum)
 
     def _by_products(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """Return the outputs of a short sequence, without features."""

@@ -134,7 +134,8 @@ class PackedStack:
         taps = blocks[0].taps
         factors = (options.query_scale, options.key_scale, 1.0)
         dims = torch.tensor((options.key_dim, options.key_dim, options.value_dim))
-        scales = torch.tensor(factors).repeat_interleave(dims * options.num_heads)
+        scales = torch.tensor(factors, dtype=torch.float32)
+        scales = scales.repeat_interleave(dims * options.num_heads)
         for layer, block in zip(self._layers, blocks, strict=True):
             # The convolution's last inputs are the model's own, so its taps are scaled, not they.
             scaled = block.taps is None and factors != (1.0, 1.0, 1.0)
@@ -180,15 +181,18 @@ class PackedStack:
         stack.capacity = pasts[0][0].shape[2]
         assert length <= stack.capacity or stack.attention != ATTENTIONS["softmax"]
         for layer, past, kept in zip(self._layers, pasts, inputs, strict=True):
+            # The step reads and writes memory by these sizes, whatever it is given.
+            assert all(len(part) == len(x) and part.dtype == x.dtype for part in past)
             assert all(part.is_contiguous() for part in past)
             layer.past[: len(past)] = [part.data_ptr() for part in past]
             if kept is not None:
                 assert kept.is_contiguous()
+                assert len(kept) == len(x)
                 layer.inputs = kept.data_ptr()
         shape = (len(x), threads, stack.capacity)
         if shape not in self._workspace:
             floats = self._library.room_for(ctypes.byref(stack))
-            self._workspace = {shape: torch.empty(floats)}
+            self._workspace = {shape: torch.empty(floats, dtype=torch.float32)}
         x = x.contiguous()
         out = x.new_empty(len(x), -(-stack.head.outputs // self._panel) * self._panel)
         self._library.step(

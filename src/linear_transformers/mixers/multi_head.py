@@ -190,8 +190,8 @@ class MultiHead(Mixer[MixerState]):
         """Return the size of what the heads of one sequence remember, in bytes."""
 
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
-        if piece is None:
-            return super().forward(x)
+        if piece is None or not self.divisible:
+            return super().forward(x, piece)
         return self.prefill(x, MixerState(piece, position=piece.start))[0]
 
     def prefill(self, x: Hidden, state: MixerState | None = None) -> tuple[Hidden, MixerState]:
@@ -282,7 +282,8 @@ class MultiHeadAttention(MultiHead):
         **parts: See `MultiHead`. Linear attention has rotary positions in the numerator only.
 
     Raises:
-        ValueError: `model_dim` is not a multiple of `num_heads`, or a choice is unknown.
+        ValueError: `model_dim` is not a multiple of `num_heads`, a choice is unknown, or the
+            attention's kernel has no rotary positions.
     """
 
     @ranged
@@ -301,6 +302,11 @@ class MultiHeadAttention(MultiHead):
             num_key_heads=self.attention.num_key_heads,
             shares_keys=self.attention.shares_keys,
         )
+        kernel = self.attention.kernel
+        if self.rotary and self.attention.rotates_features and kernel not in ("auto", "chunkwise"):
+            raise ValueError(
+                f"kernel={kernel} has no rotary positions. Use kernel=auto, or rotary=false."
+            )
         self.constant_state = self.attention.constant_state
         self.exactly_causal = self.attention.exactly_causal
         self.divisible = self.attention.divisible
@@ -314,6 +320,8 @@ class MultiHeadAttention(MultiHead):
         return isinstance(self.attention, BidirectionalAttention)
 
     def kernel_on(self, device: torch.device) -> str:
+        if self.rotary and self.attention.rotates_features:
+            return "chunkwise"
         return self.attention.kernel_on(device)
 
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:

@@ -114,12 +114,17 @@ def subsampling_of(
     Causal ones see no frame after `factor * i` for output i.
 
     Raises:
-        ValueError: The factor is unknown, or the width is even.
+        ValueError: The factor is unknown, or the width is even, or too small for the factor.
     """
     if factor not in SUBSAMPLINGS:
         raise ValueError(f"subsampling={factor} is unknown. Choose one of {list(SUBSAMPLINGS)}.")
     if width < 1 or width % 2 == 0:
         raise ValueError(f"width={width} was asked for; it must be odd.")
+    if width == 1 and factor > 1:
+        raise ValueError(
+            f"width=1 was asked for with subsampling={factor}, which would not look at every other "
+            "frame. Use width=3."
+        )
     right = 0 if causal else width // 2
     strides = [2] * int(math.log2(factor)) or [1]
     return nn.ModuleList(

@@ -1,6 +1,7 @@
 """Dropout as a module, and what the masks of a model's forward passes are drawn from."""
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -12,13 +13,13 @@ class Draws:
     """The draws of a stack's forward passes in training, one after the other.
 
     A program that trains sets seed and step before each batch: its masks are then those of any
-    other run that comes to this step, however it came there. Whoever does not has other masks in
-    each forward pass, after `torch.manual_seed` the same in each process.
+    other run that comes to this step, however it came there. Whoever does not has masks by torch's
+    generator on the CPU, as those of `nn.Dropout` are: `torch.manual_seed` repeats them, and so
+    does `torch.utils.checkpoint`.
     """
 
     def __init__(self) -> None:
-        # A tensor, so that torch.compile takes it for an input and not for a constant.
-        self._next = torch.tensor([torch.initial_seed() & 0xFFFFFFFF, 0, 0, 0])
+        self._next: Draw | None = None
 
     def set(self, seed: int, step: int, first: int = 0) -> None:
         """Set what the next forward pass draws from.
@@ -28,7 +29,8 @@ class Draws:
             step: The number of the batch among all of the run.
             first: The index of this device's first sample in the global batch.
         """
-        self._next = torch.tensor([seed, step, first, 0])
+        # A tensor, so that torch.compile takes it for an input and not for a constant.
+        self._next = torch.tensor([seed, step, first, 0], device="cpu")
 
     def next(self, start: int = 0) -> Draw:
         """Return the draw of a forward pass.
@@ -36,9 +38,13 @@ class Draws:
         Args:
             start: The position of its first vectors in their sequences.
         """
-        draw = self._next
-        self._next = draw + torch.tensor([0, 1, 0, 0])
-        return draw + torch.tensor([0, 0, 0, start]) if start else draw
+        place = torch.tensor([0, 0, 0, start], device="cpu")
+        if self._next is None:
+            words = torch.randint(2**32, (2,), device="cpu")
+            return F.pad(words, (0, 2)) + place
+        draw = self._next + place
+        self._next = self._next + torch.tensor([0, 1, 0, 0], device="cpu")
+        return draw
 
 
 class Dropout(nn.Module):

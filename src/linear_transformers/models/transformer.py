@@ -220,6 +220,8 @@ class Transformer(nn.Module):
             piece: The piece of longer sequences that x is, if other devices have the rest; see
                 `Mixer.forward`.
         """
+        if piece is not None:
+            self._check_causal()
         start = 0 if piece is None else piece.start
         draw = self.draws.next(start) if self.training else None
         x = self.positions(x, start=start, draw=draw)
@@ -237,8 +239,12 @@ class Transformer(nn.Module):
         Args:
             batch: The number of sequences.
             memories: The memories of the source, which a decoder needs.
+
+        Raises:
+            ValueError: The stack sees everything.
         """
         read, weight = self._read(memories), self._weight
+        self._check_causal()
         layers = tuple(
             block.init_state(
                 batch,
@@ -310,6 +316,13 @@ class Transformer(nn.Module):
             x, layer = block.prefill(x, layer, draw)
             layers.append(layer)
         return self._normed(x), StackState(position, tuple(layers))
+
+    def _check_causal(self) -> None:
+        if not self.causal:
+            raise ValueError(
+                "A state was asked for of a stack with causal=False, which has none: each position "
+                "sees those after it. Call the stack on whole sequences, or make it causal."
+            )
 
     @property
     def _weight(self) -> Tensor:

@@ -18,15 +18,24 @@ def summarize(
     k: Float[Tensor, "b s h c"],
     v: Float[Tensor, "b s h m"],
     lengths: sh.Lengths | None = None,
+    *,
+    rotated: Float[Tensor, "b s h c"] | None = None,
 ) -> LinearState:
-    """Return the sums over all keys, or over each sequence's first `lengths`."""
-    k, v = widened(k, v)
+    """Return the sums over all keys, or over each sequence's first `lengths`.
+
+    Args:
+        k: The features of the keys.
+        v: The values.
+        lengths: The numbers of keys that are no padding; None is all.
+        rotated: The rotated features, which the sums with values are of; None is `k`.
+    """
+    k, v, numerator = widened(k, v, k if rotated is None else rotated)
     if lengths is not None:
         # Keys and values: padding may hold NaN, and 0 times NaN is NaN.
         mask = valid(lengths, k.shape[1])[..., None, None]
-        k, v = k.where(mask, 0), v.where(mask, 0)
+        k, v, numerator = (x.where(mask, 0) for x in (k, v, numerator))
     with without_autocast(v):
-        return LinearState(torch.einsum("bshc,bshm->bhcm", k, v), k.sum(1))
+        return LinearState(torch.einsum("bshc,bshm->bhcm", numerator, v), k.sum(1))
 
 
 def read(

@@ -57,6 +57,11 @@ def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]
     return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]
 
 
+def last(states: Float[Tensor, "b h n *widths"]) -> Float[Tensor, "b h *widths"]:
+    """Return the state after all chunks, a copy: a view would keep those of all in memory."""
+    return states[:, :, -1].clone(memory_format=torch.contiguous_format)
+
+
 def running(
     start: Float[Tensor, "b h c m"],
     kept: Float[Tensor, "b h n c_or_1 1"],

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import in_segments, join, split
+from linear_transformers.ops.chunks import in_segments, join, last, split
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.precision import mapped, widened, without_autocast
@@ -49,9 +49,7 @@ def chunkwise(
         return parallel(q, k, v, eps=eps, phi=phi)
     with without_autocast(v):
         segment = partial(_segment, phi=phi, chunk_size=chunk_size, eps=eps)
-        outputs, state = in_segments(segment, (q, k, v), state=state, chunk_size=chunk_size)
-    # Contiguous copies: a view would keep the states of all chunks in memory.
-    return outputs, LinearState(*(sums.contiguous() for sums in state))
+        return in_segments(segment, (q, k, v), state=state, chunk_size=chunk_size)
 
 
 def _segment(
@@ -97,7 +95,7 @@ def _attend(
     outputs = normalize(
         join(weighted_sum, length), join(total_weight.unsqueeze(-1), length)[..., 0], eps=eps
     )
-    return outputs, LinearState(kv_sums[:, :, -1], k_sums[:, :, -1])
+    return outputs, LinearState(last(kv_sums), last(k_sums))
 
 
 def _running_sum(start: Tensor, additions: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import in_segments, join, running, split
+from linear_transformers.ops.chunks import in_segments, join, last, running, split
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -77,8 +77,7 @@ def _segment(
         additions = (whole - middle).exp().mT * (grown.mT @ v)
     states = running(state, whole.exp().mT, additions)
     outputs = weights @ v + (q * since_start.exp()) @ states[:, :, :-1]
-    # A copy: a view would keep the states of all chunks in memory.
-    return join(outputs, length), states[:, :, -1].contiguous()
+    return join(outputs, length), last(states)
 
 
 def decayed_over_piece(

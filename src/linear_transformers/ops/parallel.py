@@ -20,7 +20,7 @@ def parallel(
     phi: Callable[[Tensor], Tensor] | None = None,
     state: LinearState | None = None,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
-    """Weigh every value by its key's similarity to the query: eq. 9.
+    """Weigh every value by its key's similarity to the query: eq. 8 of the paper.
 
     Args:
         q: The queries; without `phi`, their features.

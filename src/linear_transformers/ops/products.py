@@ -26,7 +26,7 @@ def by_products(
     causal: bool,
     lengths: sh.Lengths | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """Weigh every value by its key's similarity to the query: eq. 4 of Katharopoulos et al. (2020).
+    """Weigh every value by its key's similarity to the query: eq. 3 of Katharopoulos et al. (2020).
 
     Args:
         q: The queries.

@@ -86,6 +86,11 @@ class CompiledStepper(Stepper):
         x = stack.positions.step(self.model.tokens(token), state.position)
         layers = [_with_room(layer) for layer in state.layers]
         pasts = [_tensors(layer.past) for layer in layers]
+        if (sequences := len(pasts[0][0])) != len(token):
+            raise ValueError(
+                f"The state is that of {sequences} sequences, and there are {len(token)} tokens. "
+                "Give the state of the same sequences."
+            )
         length = int(state.position) + 1
         parameters = self._packed.step(x, pasts, [layer.inputs for layer in layers], length)
         return parameters, StackState(length, tuple(layers))

@@ -142,7 +142,8 @@ def prefill(
     places = range(found[0], found[-1] + 1) if found else range(values.shape[1] - 1, 0)
     tokens = stepper.model.with_start(values[:, : places.start])
     parameters, state = stepper.prefill(tokens)
-    return Prefilled(values, hidden, places, parameters[:, -1], state)
+    # Cloned: a view would keep the parameters of all positions in memory.
+    return Prefilled(values, hidden, places, parameters[:, -1].clone(), state)
 
 
 @torch.inference_mode()
@@ -232,8 +233,9 @@ def generate(
         The next value of each way, on the CPU.
 
     Raises:
-        ValueError: The model has no positions left.
+        ValueError: The model has no positions left, and all values that have one are drawn.
     """
+    positions = stepper.model.stack.positions
     multiple = stepper.row_multiple
     tokens = stepper.model.with_start(values.unsqueeze(0).to(stepper.device))
     first, *others = padded_rows(tokens, stepper.model.row_multiple).split(PREFILLED, dim=1)
@@ -245,13 +247,18 @@ def generate(
     hidden = torch.ones(len(rows), DRAWN, dtype=torch.bool, device=stepper.device)
     sources = [np.random.default_rng((seed, number)) for number in range(n)]
     shape = (DRAWN, distribution.noise_dim)
+    count = tokens.shape[1]
     while True:
         noise = np.stack([source.random(shape, np.float32) for source in sources])
         noise = padded_rows(torch.from_numpy(noise).to(stepper.device), multiple)
         start = Prefilled(hidden.long(), hidden, range(DRAWN), parameters, state)
         loop = stepper.loop(start, sample, noise)
         for place in start.places:
+            if count == positions.max_length:  # none to read the next value at
+                yield loop.draw()[:n].cpu()
+                positions.check(count + 1)
             loop.turn()
+            count += 1
             yield loop.values[:n, place].cpu()
         parameters, state = loop.reached()
 
