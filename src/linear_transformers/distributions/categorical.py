@@ -9,6 +9,7 @@ from torch import Tensor
 
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.distributions.base import ValueDistribution, check_temperature
+from linear_transformers.ops.precision import widened
 
 
 class Categorical(ValueDistribution):
@@ -24,7 +25,8 @@ class Categorical(ValueDistribution):
     def log_prob(
         self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        log_probs = torch.log_softmax(_wide(parameters), dim=-1)
+        (logits,) = widened(parameters)
+        log_probs = torch.log_softmax(logits, dim=-1)
         return log_probs.gather(-1, values.unsqueeze(-1)).squeeze(-1)
 
     def sample(
@@ -54,7 +56,8 @@ class Categorical(ValueDistribution):
             raise ValueError(f"top_k={top_k} was asked for; it must be at least 1.")
         if not 0 < top_p <= 1:
             raise ValueError(f"top_p={top_p} was asked for; it must be above 0 and at most 1.")
-        logits = _wide(parameters) / temperature
+        (logits,) = widened(parameters)
+        logits = logits / temperature
         if top_k is not None and top_k < self.num_values:
             least = logits.topk(top_k, dim=-1).values[..., -1:]
             logits = logits.masked_fill(logits < least, -math.inf)
@@ -79,7 +82,3 @@ def invert_cdf(
     # Rounding may leave the last sum below 1. Divided by it, the sums of the last possible value
     # and of masked values after it are exactly 1, so noise below 1 selects none of the latter.
     return (cdf / cdf[..., -1:] <= noise.unsqueeze(-1)).sum(-1)
-
-
-def _wide(parameters: Tensor) -> Tensor:
-    return parameters if parameters.dtype == torch.float64 else parameters.float()

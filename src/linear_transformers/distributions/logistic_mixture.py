@@ -20,6 +20,7 @@ from torch import Tensor
 from linear_transformers.config.ranges import Nats, Size, ranged
 from linear_transformers.distributions.base import ValueDistribution, check_temperature
 from linear_transformers.distributions.categorical import invert_cdf
+from linear_transformers.ops.precision import widened
 
 
 class LogisticMixture(ValueDistribution):
@@ -95,6 +96,6 @@ class LogisticMixture(ValueDistribution):
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # float32: differences of 1/256 vanish in 8 bits of mantissa.
-        wide = parameters if parameters.dtype == torch.float64 else parameters.float()
+        (wide,) = widened(parameters)
         logits, means, log_scales = wide.chunk(3, dim=-1)
         return logits, means, log_scales.clamp(min=self.min_log_scale)

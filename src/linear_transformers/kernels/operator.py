@@ -243,7 +243,7 @@ def _defined(
     *,
     eps: float,
     elu: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """Compute in PyTorch's operators what the kernels do: outputs, and the state after them."""
     phi = Elu(q.shape[-1]) if elu else None
     state = None if kv_sum is None or k_sum is None else LinearState(kv_sum, k_sum)
