@@ -170,3 +170,32 @@ def test_a_damaged_picture_is_one_line(split, workers):
         f"data.workers={workers}", f"paths.runs={split}/runs",
     )  # fmt: skip
     assert "train/cats/000.png is damaged" in message
+
+
+def test_another_picture_leaves_the_others_in_their_parts(tmp_path):
+    """But one of each part, which makes room: a run that goes on has not trained on its test."""
+
+    def parts() -> list[set[str]]:
+        source = FolderImages(str(tmp_path), val_size=8, test_size=8, **OPTIONS)
+        return [{*items.paths} for items in source.splits]
+
+    pictures(tmp_path, 60)
+    before = parts()
+    pictures(tmp_path / "more", 1, seed=9)
+    for old, new in zip(before, parts(), strict=True):
+        assert len(old - new) <= 2
+
+
+def test_what_is_no_picture_is_left_out(split):
+    """What macOS leaves beside pictures, and folders that are named like one."""
+    count = len(FolderImages(str(split), **OPTIONS).splits.train)
+    (split / "train/._000.png").write_bytes(b"\0\5\x16\7")
+    (split / "train/of.png").mkdir()
+    assert len(FolderImages(str(split), **OPTIONS).splits.train) == count
+
+
+@pytest.mark.parametrize("size", [None, 4])
+def test_what_cannot_be_read_is_told_before_training(split, raises_one_line, size):
+    (split / "test/broken.png").write_bytes(b"no picture")
+    with raises_one_line("broken.png", "Remove it"):
+        _ = FolderImages(str(split), size=size, **OPTIONS).splits

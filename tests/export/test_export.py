@@ -280,6 +280,14 @@ def test_what_does_not_come_with_the_project_is_named(raises_one_line):
         lt.load("pretrained/nobody")
 
 
+def test_it_can_be_tested(tmp_path):
+    printed = run(
+        "train", "train=false", "resume=pretrained/digits", f"paths.runs={tmp_path}",
+        "logger=none", "trainer.limit_test_batches=1", "~callbacks.samples",
+    )  # fmt: skip
+    assert "this model" in printed
+
+
 def test_nothing_is_written_into_the_package(tmp_path):
     folder = PACKAGE / "pretrained/digits"
     before = sorted(folder.iterdir())

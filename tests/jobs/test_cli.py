@@ -44,6 +44,8 @@ def complaint(monkeypatch, tmp_path):
         ("experimnt=x", ("experimnt", "Did you mean experiment?")),
         ("trainer.epochs=3", ("Did you mean max_epochs or min_epochs?",)),
         ("--model=linear", ("options have no dashes", "model=VALUE")),
+        ("data.path=we=ird.txt", ("'data.path=we=ird.txt' is not KEY=VALUE", "quotes")),
+        ("optimizer.lr=#", ("'optimizer.lr=#' is not KEY=VALUE",)),
         ("lr=0.1", ("lr is not a key", "Did you mean optimizer.lr?")),
         ("batch_size=2", ("Did you mean data.batch_size?",)),
         ("num_layers=2", ("Did you mean model.num_layers?",)),
@@ -208,6 +210,7 @@ def test_help_loads_no_torch_and_lists_the_choices(program):
     [
         ("train.py data=arrays data.path=gone.npz", "data.path=gone.npz does not exist"),
         ("train.py data=manifest data.train=gone.jsonl data.test=-", "data.train=gone.jsonl"),
+        ("train.py data=folder data.path=", "data.path is empty. Give it a file or a folder"),
         ("train.py resume=gone", "gone is neither a run nor a checkpoint file"),
         ("train.py run_id=a/b", "run_id=a/b is not a plain name"),
         ("train.py run_id=taken", "run_id=taken exists already"),

@@ -11,6 +11,7 @@ import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.training.module import Training
+from tests.faults.test_stopping import signal_at
 from tests.programs import QUICK, complaint, figures, forge, run
 
 TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
@@ -204,3 +205,29 @@ def test_a_checkpoint_that_names_a_foreign_class_is_refused(whole, tmp_path):
     message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
     assert "os.system" in message
     assert "evil.ckpt" in message
+
+
+def test_what_fails_within_an_epoch_goes_on_from_its_last_validation(tmp_path):
+    """Not from its best one, nor from the start: an epoch may be all of a run."""
+    words = (
+        *QUICK, f"paths.runs={tmp_path}", "run_id=a", "resume=auto", "scheduler=constant",
+        "optimizer=adamw", "trainer.limit_train_batches=6", "trainer.val_check_interval=2",
+    )  # fmt: skip
+    place = {"_target_": "tests.faults.places.FailAt", "step": 5, "rank": 0}
+    failing = ("allow=[tests]", *(f"+callbacks.at.{key}={value}" for key, value in place.items()))
+    assert "told to fail" in complaint("train", *words, *failing)
+    last = tmp_path / "a/checkpoints/last.ckpt"
+    assert read_checkpoint(last)["global_step"] == 4
+    assert "last.ckpt" in complaint("train", *words, "optimizer.lr=1e30", "resume_optimizer=new")
+    run("train", *words)
+    assert read_checkpoint(last)["global_step"] == 6
+
+
+def test_an_order_that_a_run_stopped_in_is_not_left_for_another(tmp_path):
+    words = (*QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.limit_train_batches=6")
+    with pytest.raises(SystemExit):
+        run("train", *words, "seed=1", *signal_at("train_batch_end", 3))
+    message = complaint("train", *words, "seed=2", "resume=auto")
+    assert "the order of seed=1" in message
+    assert "seed=2 is another" in message
+    run("train", *words, "seed=1", "resume=auto")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from linear_transformers.config.ranges import Count, ranged
@@ -72,7 +73,8 @@ class LastCheckpoint(_KeptCheckpoint):
 
     Args:
         run: The run's folder.
-        every_n_epochs: The number of epochs between two checkpoints.
+        every_n_epochs: The number of epochs between two checkpoints. Validations within an epoch
+            have one each besides.
         every_n_train_steps: The number of steps between two checkpoints, instead of epochs.
     """
 
@@ -86,3 +88,10 @@ class LastCheckpoint(_KeptCheckpoint):
             every_n_train_steps=every_n_train_steps,
             save_on_train_epoch_end=True,  # whether or not there was a validation
         )
+        self.by_steps = every_n_train_steps is not None
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save within an epoch, too: one epoch may be all of a run."""
+        ends_epoch = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        if not (ends_epoch or self.by_steps or self._should_skip_saving_checkpoint(trainer)):
+            self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))

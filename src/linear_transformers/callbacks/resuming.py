@@ -51,12 +51,13 @@ class EpochPlace(Callback):
 
     def __init__(self) -> None:
         self.batches: int | None = None  # of an epoch, on each device
+        self.seed: int | None = None  # of their order
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": self.batches}
+        return {"batches": self.batches, "seed": self.seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.batches = state_dict["batches"]
+        self.batches, self.seed = state_dict["batches"], state_dict.get("seed")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
@@ -70,4 +71,10 @@ class EpochPlace(Callback):
                 f"epoch; now an epoch has {len(sampler)}. Go on with as many items in the batches "
                 "of all devices together, or from a checkpoint at the end of an epoch."
             )
-        self.batches = len(sampler)
+        if sampler.skip and self.seed not in (None, sampler.seed):
+            raise ValueError(
+                f"The run was stopped within an epoch in the order of seed={self.seed}; that of "
+                f"seed={sampler.seed} is another. Go on with seed={self.seed}, or from a "
+                "checkpoint at the end of an epoch."
+            )
+        self.batches, self.seed = len(sampler), sampler.seed

@@ -147,7 +147,8 @@ def _values(word: str) -> list[str]:
 
 
 def _parsed(word: str) -> Override:
-    return OverridesParser.create().parse_override(word)
+    (parsed,) = OverridesParser.create().parse_overrides([word])  # one by itself raises others
+    return parsed
 
 
 def from_environment(cfg: DictConfig) -> dict[str, str]:
@@ -220,7 +221,8 @@ def about_composition(error: Exception, conf: Configurations) -> str:
         return f"{group}={name} is not a choice. {nearest(name, choices)}"
     first = first_line(error)
     if isinstance(error, OverrideParseException):
-        return f"{error.override!r} is not KEY=VALUE. Values with = [ {{ or , go in quotes."
+        word = str(error.override).removeprefix("++")  # which options of saved runs begin with
+        return f"{word!r} is not KEY=VALUE. Values with = [ {{ or , go in quotes."
     if not isinstance(error, ConfigCompositionException) or "'" not in first:
         return " ".join(str(error).split())
     key = first.split("'")[1].removeprefix("override ").partition(":")[0]

@@ -117,7 +117,7 @@ class Configurations:
             ValueError: There is one; it names the nearest that exists.
         """
         for word in arguments:
-            flag = re.match(r"--([a-z]\w*)", word)
+            flag = re.match(r"--([a-z]\w*)(?=[=]|$)", word)
             if flag and flag[1] in self.keys:
                 raise ValueError(f"{word}: options have no dashes. Write {flag[1]}=VALUE.")
             key = re.match(r"[+~]*([\w/.]+)(@[\w.:]*)?(=|$)", word)

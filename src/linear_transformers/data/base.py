@@ -1,7 +1,9 @@
 """The interface of all data sets."""
 
+import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from torch.utils.data import DataLoader
@@ -10,6 +12,17 @@ from linear_transformers.config.ranges import Seed, ranged
 
 Split = Literal["train", "val", "test"]
 SPLITS: tuple[Split, ...] = ("train", "val", "test")
+
+
+def place_of(name: str) -> int:
+    """Return a number of 32 bits that a name has whatever else there is: what is held out by it
+    stays so when others come."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+
+
+def is_hidden(path: Path) -> bool:
+    """Return whether a relative path is one that a listing leaves out."""
+    return any(part.startswith(".") for part in path.parts)
 
 
 @dataclass(frozen=True)

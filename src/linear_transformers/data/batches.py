@@ -15,12 +15,14 @@ class TrainingBatches(Sampler[list[Any]]):
 
     Attributes:
         largest: The number of items of the largest batch on one device.
+        seed: The seed.
         epoch: The epoch whose order is yielded.
         skip: The number of batches that the next iteration leaves out, once: those that a run
             had seen when it was stopped.
     """
 
     largest: int
+    seed: int
     epoch = 0
     skip = 0
 

@@ -8,6 +8,7 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from linear_transformers.config.ranges import Count, CountOrNone, Seed, Size, ranged
+from linear_transformers.data.base import is_hidden
 from linear_transformers.data.image_file import read_image, size_of
 from linear_transformers.data.images import ImageShape, ImageSource, split_off
 from linear_transformers.data.rows import Rows
@@ -76,11 +77,18 @@ class FolderImages(ImageSource):
             val = self._pictures("val") if (self.path / "val").is_dir() else None
         else:
             train, val = self._pictures("."), None
-            train, test = split_off(train, self.test_size, seed=0, key="test_size")
+            train, test = self._split_off(train, self.test_size, key="test_size")
         if val is None:
-            train, val = split_off(train, self.val_size, seed=0)
+            train, val = self._split_off(train, self.val_size, key="val_size")
         shape = self._shape_of((train, val, test))
         return Splits(*(Pictures(paths, shape) for paths in (train, val, test)))
+
+    def _split_off(
+        self, pictures: np.ndarray, count: int | None, *, key: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Hold out some, by their names: those that stay are where they were in a later run."""
+        names = [Path(path).relative_to(self.path).as_posix() for path in pictures]
+        return split_off(pictures, count, seed=0, key=key, names=names)
 
     def _pictures(self, folder: str) -> np.ndarray:
         """Return the paths of all pictures of a folder, in an order that does not change."""
@@ -90,7 +98,8 @@ class FolderImages(ImageSource):
                 "sample.py: data_root=DIR; or image=FILE, or mode=generate)."
             )
         place = self.path / folder
-        found = sorted(str(p) for p in place.rglob("*") if p.suffix.lower() in SUFFIXES)
+        below = (p for p in place.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        found = sorted(str(p) for p in below if not is_hidden(p.relative_to(place)))
         if not found:
             raise ValueError(
                 f"data.path={place} has no pictures ({', '.join(SUFFIXES)}). Give a folder with "
@@ -99,16 +108,16 @@ class FolderImages(ImageSource):
         return np.array(found, dtype=object)
 
     def _shape_of(self, splits: Sequence[np.ndarray]) -> ImageShape:
-        if self.size is not None:
-            return ImageShape(self.size, self.size, self.channels, self.num_levels)
         first, expected = splits[0][0], size_of(Path(splits[0][0]))
-        for path in np.concatenate(splits):
-            if (found := size_of(Path(path))) != expected:
+        for path in np.concatenate(splits):  # all are looked at: what cannot be read is told now
+            if (found := size_of(Path(path))) != expected and self.size is None:
                 raise ValueError(
                     f"{path} is {found[0]} x {found[1]} (width x height), {first} is "
                     f"{expected[0]} x {expected[1]}. Give pictures of one size, or data.size=N: "
                     "they are cropped and resized to N x N."
                 )
+        if self.size is not None:
+            return ImageShape(self.size, self.size, self.channels, self.num_levels)
         width, height = expected
         return ImageShape(height, width, self.channels, self.num_levels)
 

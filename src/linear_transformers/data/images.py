@@ -1,6 +1,7 @@
 """Image data sets: images as sequences of values."""
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeVar
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 from torch import Tensor
 
+from linear_transformers.data.base import place_of
 from linear_transformers.data.rows import Rows, SomeRows, some
 from linear_transformers.data.sequences import SequenceShape, SequenceSource
 
@@ -103,15 +105,22 @@ def shrunk(
 
 
 def split_off(
-    images: Held, count: int | None, *, seed: int, key: str = "val_size"
+    images: Held,
+    count: int | None,
+    *,
+    seed: int,
+    key: str = "val_size",
+    names: Sequence[str] | None = None,
 ) -> tuple[Held, Held]:
-    """Return the remaining images, and `count` that a seeded permutation holds out.
+    """Return the remaining images, and `count` that are held out at random.
 
     Args:
         images: The images, or where they are.
         count: The number of images to hold out; None is a tenth, at most 1,000.
-        seed: The seed of the permutation.
+        seed: The seed of the permutation that holds out the first.
         key: The option of the data that says how many.
+        names: The images' names, by whose hashes they are held out instead: a new image then
+            changes the place of one other at most.
 
     Raises:
         ValueError: One of the two parts would be empty.
@@ -123,5 +132,8 @@ def split_off(
             f"data.{key}={count} was asked for; there are {len(images)} training images. "
             f"Choose between 1 and {len(images) - 1}."
         )
-    order = np.random.default_rng(seed).permutation(len(images))
+    if names is None:
+        order = np.random.default_rng(seed).permutation(len(images))
+    else:
+        order = np.argsort([place_of(name) for name in names])
     return some(images, np.sort(order[count:])), some(images, np.sort(order[:count]))

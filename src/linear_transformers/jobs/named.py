@@ -67,6 +67,8 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
         value: Any = config
         for part in key.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
+        if value == "":
+            raise ValueError(f"{key} is empty. Give it a file or a folder: {key}=PLACE")
         if isinstance(value, str) and value != "-" and not _is_there(value):
             raise ValueError(f"{key}={value} does not exist.")
     for key, value in config["paths"].items():
@@ -100,7 +102,7 @@ def use_of(
 ) -> list[str]:
     """Return the override that adds what a program takes for the task of its checkpoint.
 
-    The run's config.yaml knows the task; a checkpoint away from its run has to be read.
+    The run's configuration knows the task; a checkpoint away from its run has to be read.
 
     Raises:
         ValueError: No checkpoint is named, or there is none of that name, or it is damaged.
@@ -109,8 +111,9 @@ def use_of(
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
     path = find_checkpoint(ckpt, runs_of(arguments, project))
-    record = folder_of(path) / "config.yaml"
-    if path.parent.name == CHECKPOINTS and record.is_file():
+    records = sorted(folder_of(path).glob("config*.yaml"), key=lambda x: x.stat().st_mtime)
+    if path.parent.name == CHECKPOINTS and records:
+        record = records[-1]  # of the latest start
         try:
             config = yaml.safe_load(record.read_text())
         except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -84,7 +84,8 @@ def _read_exported(path: Path, map_location: Any) -> dict[str, Any] | str:
     about = read_config(path)
     if file_hash(path) != about.pop(HASH):
         return f"is damaged, or is not what {CONFIG} beside it is of: its hash is another"
-    return _checked(about | {"state_dict": load_file(path, device=str(map_location))})
+    weights = load_file(path, device=str(map_location))
+    return _checked(about | {"state_dict": {f"model.{name}": x for name, x in weights.items()}})
 
 
 def _checked(checkpoint: Any) -> dict[str, Any] | str:

@@ -27,7 +27,7 @@ def summary(path: Path) -> dict[str, Any]:
         return [row[name] for row in rows if name in row]
 
     found: dict[str, Any] = {}
-    for name, best in next(iter(every(FIGURES)), {}).items():
+    for name, best in (every(FIGURES) or [{}])[-1].items():
         if values := every(f"val/{name}"):
             found[f"val_{name}"] = round(min(values) if best == "min" else max(values), 4)
         if values := every(f"test/{name}"):

@@ -161,8 +161,8 @@ class Training(LightningModule):
         trainer, gradients = self.trainer, [p.grad for p in self.parameters() if p.grad is not None]
         last = trainer.logged_metrics.get("train/gradient_norm")
         norm = torch.nn.utils.get_total_norm(gradients) if gradients else last
-        run = Run(Path(trainer.default_root_dir))
-        good = shown(run.last_checkpoint) if run.last_checkpoint.is_file() else "none yet"
+        kept = Run(Path(trainer.default_root_dir)).checkpoints_to_resume()
+        good = shown(kept[0]) if kept else "none yet"
         return ValueError(
             f"{name} is not finite at step {trainer.global_step}, gradient norm "
             f"{'unknown' if norm is None else f'{float(norm):.3g}'}. Last good checkpoint: {good}. "

@@ -241,6 +241,28 @@ def test_texts_to_validate_and_test_on_are_given(tmp_path):
     assert [data.texts(s)[0].size for s in paths] == [len((TEXT + s).encode()) for s in paths]
 
 
+def test_another_text_leaves_the_others_in_their_parts(tmp_path):
+    def parts() -> list[set[str]]:
+        data = TextFiles(2, path=str(tmp_path), val_share=0.1, test_share=0.1)
+        return [{*names(data.texts(split))} for split in ("train", "val", "test")]
+
+    for i in range(50):
+        write(tmp_path / f"{i}.txt", f"text {i}")
+    before = parts()
+    write(tmp_path / "another.txt", TEXT)
+    for old, new in zip(before, parts(), strict=True):
+        assert len(old - new) <= 2
+
+
+def test_texts_to_validate_and_test_on_are_not_trained_on(tmp_path, raises_one_line):
+    paths = {name: write(tmp_path / f"{name}.txt", TEXT + name) for name in ("a", "b", "c")}
+    data = TextFiles(2, path=str(tmp_path), val=paths["b"], test=paths["c"])
+    assert names(data.texts("train")) == ["a.txt"]
+    assert data.notes() == ["data.path: 2 files are in data.val or data.test alone"]
+    with raises_one_line("data.path=", "nothing but the texts of data.val and data.test"):
+        TextFiles(2, path=paths["b"], val=paths["b"]).texts("train")
+
+
 @pytest.mark.parametrize(
     ("files", "path", "message"),
     [

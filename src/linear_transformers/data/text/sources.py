@@ -1,17 +1,16 @@
 """Texts to model: one's own files, and the sources of Python's standard library."""
 
 import glob
-import hashlib
+import os
 import platform
 import sysconfig
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from linear_transformers.config.ranges import Count, Fraction, ranged
-from linear_transformers.data.base import SPLITS, Split
+from linear_transformers.data.base import SPLITS, Split, is_hidden, place_of
 from linear_transformers.data.text.documents import Document
 from linear_transformers.data.text.language import TextSource
 
@@ -33,8 +32,8 @@ class TextFiles(TextSource):
             `books/*.txt`.
         val: The texts to validate on, in the same ways; None holds out a share of `path`.
         test: The texts to test on; None holds out a share of `path`.
-        val_share: The share to hold out if `val` is None: whole files, at random but always the
-            same ones; of fewer than 20 files the end of each, before that of `test_share`.
+        val_share: The share to hold out if `val` is None: whole files, by a hash of their names;
+            of fewer than 20 files the end of each, before that of `test_share`.
         test_share: The share to hold out if `test` is None.
         options: See `TextSource`.
 
@@ -71,17 +70,42 @@ class TextFiles(TextSource):
             for split, path in self.paths.items()
             if path is not None
         }
+        whole = self._not_elsewhere(found)
         if not self.shares:
-            return found
-        whole = found["train"]
-        parts = (_cut if len(whole) < FEW else _dealt)(whole, self.shares)
+            return found | {"train": whole}
+        parts = _cut(whole, self.shares) if len(whole) < FEW else self._dealt(whole)
         for split, texts in parts.items():
             if not texts:
+                part = split if split in self.shares else next(iter(self.shares))
                 raise ValueError(
                     f"data.path={self.paths['train']} has too little text to hold out a share of "
-                    f"{split}. Give data.{split}=FILE."
+                    f"{part}. Give data.{part}=FILE."
                 )
         return found | parts
+
+    def _not_elsewhere(self, found: Mapping[Split, list[Document]]) -> list[Document]:
+        """Return the texts to train on, without those that validate or test."""
+        others = {t.path.resolve() for split in ("val", "test") for t in found.get(split, ())}
+        kept = [text for text in found["train"] if text.path.resolve() not in others]
+        if not kept:
+            raise ValueError(
+                f"data.path={self.paths['train']} has nothing but the texts of data.val and "
+                "data.test. Give others to train on."
+            )
+        if count := len(found["train"]) - len(kept):
+            self._notes.append(f"data.path: {count} files are in data.val or data.test alone")
+        return kept
+
+    def _dealt(self, texts: Sequence[Document]) -> dict[Split, list[Document]]:
+        """Hold out whole texts, by their names: those that stay are where they were."""
+        parts_of_path = Path(str(self.paths["train"])).parts
+        root = Path(*takewhile(lambda part: not glob.has_magic(part), parts_of_path))
+        order = sorted(texts, key=lambda text: place_of(os.path.relpath(text.path, root)))
+        parts: dict[Split, list[Document]] = {}
+        for split, share in self.shares.items():
+            count = max(1, round(share * len(texts)))
+            parts[split], order = order[:count], order[count:]
+        return {split: sorted(part) for split, part in {"train": order, **parts}.items()}
 
     def _found(self, key: str, path: str) -> list[Document]:
         """Return the files that a path means, those that are no text left out."""
@@ -89,11 +113,7 @@ class TextFiles(TextSource):
             files, what = [Path(path)], "is empty"
         elif Path(path).is_dir():
             below = (file.relative_to(path) for file in Path(path).rglob("*"))
-            files = sorted(
-                Path(path, file)
-                for file in below
-                if not any(part.startswith(".") for part in file.parts)
-            )
+            files = sorted(Path(path, file) for file in below if not is_hidden(file))
             what = "is a folder without text"
         else:
             files = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207
@@ -140,7 +160,7 @@ class PythonSources(TextSource):
 
 def _split_of(module: str) -> Split:
     """Return the split that a module or package belongs to."""
-    place = int.from_bytes(hashlib.sha256(module.removesuffix(".py").encode()).digest()[:4]) % 100
+    place = place_of(module.removesuffix(".py")) % 100
     return "train" if place < 85 else "val" if place < 90 else "test"
 
 
@@ -156,18 +176,6 @@ def _cut(texts: Sequence[Document], shares: Mapping[Split, float]) -> dict[Split
             stop = start
         parts["train"].append(Document(text.path, text.start, stop))
     return {split: [text for text in part if text.size > 0] for split, part in parts.items()}
-
-
-def _dealt(texts: Sequence[Document], shares: Mapping[Split, float]) -> dict[Split, list[Document]]:
-    """Hold out whole texts, at random."""
-    order = np.random.default_rng(0).permutation(len(texts)).tolist()
-    parts: dict[Split, list[Document]] = {}
-    begin = 0
-    for split, share in shares.items():
-        end = begin + max(1, round(share * len(texts)))
-        parts[split] = [texts[i] for i in sorted(order[begin:end])]
-        begin = end
-    return {"train": [texts[i] for i in sorted(order[begin:])], **parts}
 
 
 def _character(path: Path, place: int) -> int:

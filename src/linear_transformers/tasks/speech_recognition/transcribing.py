@@ -156,7 +156,8 @@ def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
         names = {"errors": f"{shape.unit}_error_rate"}
         rates = {names.get(name, name): round(rate.item(), 4) for name, rate in every.items()}
         each = ", ".join(f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
-        _say(f"% of {shape.kind}: {each}")
+        these = f" of these {len(counts)} recordings" if len(recordings) < len(every_one) else ""
+        _say(f"% of {shape.kind}{these}: {each}")
     for fault in faults:
         _say(f"skipped  {fault}")
     if faults:
