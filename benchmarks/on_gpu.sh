@@ -75,7 +75,7 @@ install() {
   export TRITON_CACHE_DIR=$cache/triton TORCHINDUCTOR_CACHE_DIR=$cache/inductor
   export TORCH_EXTENSIONS_DIR=$cache/extensions
   # Inductor sets the assembler where nobody has, and our kernels would be compiled with that one.
-  local own='import pathlib, triton; print(pathlib.Path(triton.__file__).parent)'
+  local own='from importlib.util import find_spec as f; print(*f("triton").submodule_search_locations)'
   export TRITON_PTXAS_PATH=${TRITON_PTXAS_PATH:-$("$python" -c "$own")/backends/nvidia/bin/ptxas}
   if [[ -x $TRITON_PTXAS_PATH ]]; then "$TRITON_PTXAS_PATH" --version | tail -n 1; fi
   if compgen -G "$wheels/*.whl" >/dev/null; then

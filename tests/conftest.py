@@ -71,16 +71,6 @@ def configured(*overrides: str) -> TrainJob:
     return TrainJob(**checked(TrainJob, composed(*overrides), ""))
 
 
-# Every model=, composed, and those of them that are a stack of blocks.
-MODELS: dict[str, dict[str, Any]] = {
-    path.stem: composed(f"model={path.stem}")["model"]
-    for path in sorted((CONF / "model").glob("*.yaml"))
-}
-TRANSFORMERS = [
-    name for name, model in MODELS.items() if model["_target_"].endswith(".Transformer")
-]
-
-
 def autoregressive(
     attention: AttentionFactory,
     *,
@@ -117,6 +107,7 @@ def pytest_collection_finish() -> None:
     """What was imported is no garbage: nobody need look for it there again."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)  # what remains is small, and is looked through again and again
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -4,7 +4,8 @@ from functools import cache
 
 from linear_transformers.attention import AttentionFactory, CausalAttention
 from linear_transformers.config.choices import checked_choice
-from tests.conftest import CONF, MODELS, TRANSFORMERS, composed
+from tests.catalogue import MODELS, TRANSFORMERS
+from tests.conftest import CONF, composed
 
 HEADS, WIDTH = 3, 8
 # Numbers at which a short sequence meets everything that a long one does.

@@ -13,6 +13,7 @@ import torch
 
 from benchmarks import pieces
 from linear_transformers.data.batches import EvaluationBatches
+from linear_transformers.kernels import compiling
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT
 from tests.files import write_mnist
@@ -23,8 +24,12 @@ ABSENT = ("wandb", "espeakng_loader", "mlflow")
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory) -> str:
-    """What one stage compiles is there in the next, as on a machine that is lent."""
-    return str(tmp_path_factory.mktemp("compiled"))
+    """What one stage compiles is there in the next, as on a machine that is lent; and of C++,
+    what the other tests have."""
+    folder = tmp_path_factory.mktemp("compiled")
+    (folder / "extensions").mkdir()
+    (folder / "extensions/linear_transformers").symlink_to(compiling.cache_folder())
+    return str(folder)
 
 
 @pytest.fixture

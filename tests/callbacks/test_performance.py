@@ -11,7 +11,8 @@ from linear_transformers.models import BiLstm, SpeechEncoder
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tasks import SpeechRecognition
 from linear_transformers.tasks.loading import build_task
-from tests.conftest import TINY, TRANSFORMERS, configured
+from tests.catalogue import TRANSFORMERS
+from tests.conftest import TINY, configured
 from tests.programs import QUICK, complaint, figures, run
 
 

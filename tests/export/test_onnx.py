@@ -5,6 +5,7 @@ import math
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,21 @@ from tests.programs import run
 ort = pytest.importorskip("onnxruntime", reason="the extra `onnx` is not installed")
 pytest.importorskip("onnxscript", reason="the extra `onnx` is not installed")
 from onnx.checker import check_model  # noqa: E402
+from torch.onnx._internal.exporter._registration import ONNXRegistry  # noqa: E402
 
 BATCH, STEPS = 5, 100
 SMALL = ("model.num_layers=1", "model.num_heads=2", "model.model_dim=16")
 IMAGES, TEXTS = ImageShape(10, 10, 1, 17), TextShape(64, "bytes", "")
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _one_table_of_operators():
+    """torch makes it anew for every export: a second each."""
+    made = cache(ONNXRegistry.from_torchlib.__func__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ONNXRegistry, "from_torchlib", classmethod(made))
+        yield
 
 
 def built(shape, *words: str):

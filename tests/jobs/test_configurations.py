@@ -17,7 +17,8 @@ from linear_transformers.jobs.options import TrainJob
 from linear_transformers.ops import precision
 from linear_transformers.shapes import SpeechBatch
 from linear_transformers.tasks.loading import build_task
-from tests.conftest import CONF, TINY, TRANSFORMERS, composed, configured
+from tests.catalogue import TRANSFORMERS
+from tests.conftest import CONF, TINY, composed, configured
 from tests.files import write_mnist
 from tests.programs import QUICK, figures, run, run_apart, wandb_runs
 

@@ -44,20 +44,24 @@ def exactly(given):
 def check_parts(algorithm, t: int, c: int, m: int, **options) -> None:
     """Assert the gradients of some results alone, at the start of sequences and after a state."""
     given = inputs(t, c, m, **options)
-    for of in ((0,), (1,), (2,), (0, 2)):
-        for leaves in (given[:3], given):
-            exact = exactly(leaves)
-            found, expected = (
-                _gradients(run, x, of, c) for run, x in ((algorithm, leaves), (parallel, exact))
-            )
+    for leaves in (given[:3], given):
+        exact = exactly(leaves)
+        ours, theirs = _results(algorithm, leaves, c), _results(parallel, exact, c)
+        for of in ((0,), (1,), (2,), (0, 2)):
+            found, expected = _gradients(ours, leaves, of), _gradients(theirs, exact, of)
             assert max(errors(found, expected)) < 2e-6, (of, len(leaves))
 
 
-def _gradients(algorithm, leaves, of, c):
+def _results(algorithm, leaves, c):
     state = LinearState(*leaves[3:]) if leaves[3:] else None
     outputs, end = algorithm(*leaves[:3], eps=EPS, phi=Elu(c), state=state)
-    wanted = [(outputs, *end)[i] for i in of]
+    return outputs, *end
+
+
+def _gradients(every, leaves, of):
+    wanted = [every[i] for i in of]
     weights = [torch.linspace(-1, 2, x.numel()).reshape(x.shape).to(x) for x in wanted]
-    gradients = torch.autograd.grad(wanted, leaves, weights, allow_unused=True)
+    options = {"allow_unused": True, "retain_graph": True}
+    gradients = torch.autograd.grad(wanted, leaves, weights, **options)
     zeros = (torch.zeros_like(x) for x in leaves)
     return [y if x is None else x for x, y in zip(gradients, zeros, strict=True)]

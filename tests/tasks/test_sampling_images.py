@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -253,7 +254,7 @@ def test_an_interrupted_job_is_continued_where_it_stopped(runs, tmp_path, sample
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while process.poll() is None and not len(list(tmp_path.glob("out/0*.png"))) > 2:
-        pass
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     record = json.loads((tmp_path / "out/samples.json").read_text())
@@ -285,7 +286,7 @@ def test_ctrl_c_says_how_to_go_on(runs, tmp_path):
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while process.poll() is None and not list(tmp_path.glob("out/0*.png")):
-        pass
+        time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
     assert process.returncode == 130

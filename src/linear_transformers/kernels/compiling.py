@@ -34,7 +34,7 @@ def compiled(source: str) -> ctypes.CDLL | str:
     digest = hashlib.sha256("\n".join((*texts, *FLAGS, *made_for)).encode()).hexdigest()[:16]
     try:
         name = f"{Path(source).stem}-{digest}"
-        kept = _kept(_cache(), name) or _compile(FOLDER / source, _cache(), name)
+        kept = _kept(cache_folder(), name) or _compile(FOLDER / source, cache_folder(), name)
         return ctypes.CDLL(str(kept))
     except (RuntimeError, OSError) as error:
         reason = _reason(str(error))
@@ -83,7 +83,7 @@ def _reason(text: str) -> str:
     return (found or lines or ["it could not be compiled"])[0].rstrip(".")
 
 
-def _cache() -> Path:
+def cache_folder() -> Path:
     """Return the folder of compiled kernels, of this user alone: torch's own, if its variable is
     set.
 

@@ -72,7 +72,8 @@ class TextFiles(TextSource):
         }
         whole = self._not_elsewhere(found)
         if not self.shares:
-            return found | {"train": whole}
+            found["train"] = whole
+            return found
         parts = _cut(whole, self.shares) if len(whole) < FEW else self._dealt(whole)
         for split, texts in parts.items():
             if not texts:
@@ -101,11 +102,12 @@ class TextFiles(TextSource):
         parts_of_path = Path(str(self.paths["train"])).parts
         root = Path(*takewhile(lambda part: not glob.has_magic(part), parts_of_path))
         order = sorted(texts, key=lambda text: place_of(os.path.relpath(text.path, root)))
-        parts: dict[Split, list[Document]] = {}
+        parts: dict[Split, list[Document]] = {"train": []}
         for split, share in self.shares.items():
             count = max(1, round(share * len(texts)))
-            parts[split], order = order[:count], order[count:]
-        return {split: sorted(part) for split, part in {"train": order, **parts}.items()}
+            parts[split], order = sorted(order[:count]), order[count:]
+        parts["train"] = sorted(order)
+        return parts
 
     def _found(self, key: str, path: str) -> list[Document]:
         """Return the files that a path means, those that are no text left out."""
