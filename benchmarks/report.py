@@ -6,6 +6,7 @@ A measurement without its command, commit, seeds or processor is refused.
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ GOALS = """## Goals on an H200
 What `benchmarks/on_gpu.sh` is to show, and what it has shown: our Triton kernel in bfloat16, 8
 heads of 32; sampling and training of the paper's models. Each figure is read from `results/`."""
 
-MOST_COMMANDS = 16  # in a section
+MOST_COMMANDS = 4  # in a section
 MOST_ROWS = 20  # of a table that is not folded away
 
 
@@ -55,6 +56,7 @@ def page(measurements: dict[str, dict[str, Any]]) -> str:
     return "\n".join(
         [
             HEADER,
+            contents(measurements),
             *([findings.read_text()] if findings.is_file() else []),
             f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n",
             *(section(name, measurement) for name, measurement in measurements.items()),
@@ -62,12 +64,31 @@ def page(measurements: dict[str, dict[str, Any]]) -> str:
     )
 
 
+def contents(measurements: dict[str, dict[str, Any]]) -> str:
+    """Return a list of links to the sections, folded away."""
+    links = [
+        f"- [{Path(name).stem}](#{anchor(heading(name, measurement))}): {measurement['title']}"
+        for name, measurement in measurements.items()
+    ]
+    return "\n".join(["<details><summary>All measurements</summary>\n", *links, "\n</details>\n"])
+
+
+def heading(name: str, measurement: dict[str, Any]) -> str:
+    """Return a section's heading: the title, and the file, which no other has."""
+    return f"{measurement['title']} ({Path(name).stem})"
+
+
+def anchor(title: str) -> str:
+    """Return where a heading is linked, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def section(name: str, measurement: dict[str, Any]) -> str:
     """Return a measurement's section: a heading, its provenance and its tables."""
     summary = measurement.get("summary")
     note = measurement.get("note") or measurement.get("finding")
     paragraphs = [
-        f"## {measurement['title']}",
+        f"## {heading(name, measurement)}",
         f"{where(measurement)} (`results/{name}`)",
         "\n".join(f"    {command}" for command in commands(measurement)),
         note,
