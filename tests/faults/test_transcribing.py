@@ -76,6 +76,18 @@ def test_recordings_of_one_name_are_not_taken_for_each_other(root, tmp_path):
     assert "cannot tell the recordings apart" in message
 
 
+def test_the_errors_of_the_rest_are_not_those_of_all(root, tmp_path, capfd):
+    lines = [{"audio": f"{root}/talks/{n}.wav", "phones": "HH"} for n in ("00", "01", "02")]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/m.jsonl", f"out={tmp_path}/out")
+    run("transcribe", *words)
+    assert "% of phones: " in capfd.readouterr().err
+    first, *_ = (tmp_path / "out").read_text().splitlines(keepends=True)
+    (tmp_path / "out").write_text(first)
+    run("transcribe", *words, "continue=true")
+    assert "% of phones of these 2 recordings: " in capfd.readouterr().err
+
+
 def test_a_job_that_had_begun_nothing_goes_on(root, tmp_path):
     words = (f"ckpt={root}/runs/a", f"audio={root}/talks/00.wav", f"out={tmp_path}/out")
     run("transcribe", *words, "continue=true")

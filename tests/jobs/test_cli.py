@@ -1,5 +1,6 @@
 """What a user reads: help at once, and one line for whatever can be mended."""
 
+import os
 import subprocess
 import sys
 from urllib.error import URLError
@@ -8,6 +9,8 @@ import pytest
 
 import sample
 import train
+from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.named import use_of
 from tests.conftest import CONF, PROJECT
 
 
@@ -203,6 +206,19 @@ def test_help_loads_no_torch_and_lists_the_choices(program):
             for path in (CONF / group).glob("*.yaml"):
                 assert path.stem in choices[group]
         assert "paper/mnist" in choices["experiment"]
+
+
+def test_the_task_of_a_run_is_that_of_its_latest_start(tmp_path):
+    """An earlier one may have failed before anything was trained."""
+    (tmp_path / "a/checkpoints").mkdir(parents=True)
+    (tmp_path / "a/checkpoints/best.ckpt").touch()
+    for i, (name, task) in enumerate({"config": "ImageGeneration", "config-2": "Copying"}.items()):
+        (tmp_path / f"a/{name}.yaml").write_text(f"task: {{_target_: tasks.{task}}}")
+        os.utime(tmp_path / f"a/{name}.yaml", (i, i))
+    conf = Configurations((CONF,), "sample")
+    assert use_of("sample", conf, ["ckpt=a", f"paths.runs={tmp_path}"], PROJECT) == [
+        "sample=copying"
+    ]
 
 
 @pytest.mark.parametrize(

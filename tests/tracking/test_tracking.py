@@ -327,6 +327,7 @@ def test_trackers_take_what_they_have_no_place_for(described):
 def test_a_summary_has_what_the_record_has(tmp_path):
     assert summary(tmp_path / "nothing") == {}
     rows = [
+        {"time": 0.0, "step": None, "figures": {"loss": "min"}},  # of a start that did not begin
         {"time": 0.0, "step": None, "figures": {"bits_per_dim": "min", "accuracy": "max"}},
         {"time": 0.0, "step": 0, "val/accuracy": 0.5, "perf/tokens_per_second": 10.0},
         {"time": 60.0, "step": 5, "val/bits_per_dim": 2.0},
