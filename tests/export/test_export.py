@@ -286,6 +286,7 @@ def test_it_can_be_tested(tmp_path):
         "logger=none", "trainer.limit_test_batches=1", "~callbacks.samples",
     )  # fmt: skip
     assert "this model" in printed
+    assert [path.name for path in tmp_path.glob("test-digits-*/samples")] == ["samples"]
 
 
 def test_nothing_is_written_into_the_package(tmp_path):

@@ -41,6 +41,7 @@ from linear_transformers.runs.folder import (
     claim_run,
     close_run,
     find_checkpoint,
+    folder_of,
     open_run,
     shown,
 )
@@ -96,11 +97,15 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
     seed_everything(job.seed, workers=True, verbose=False)
     hydra, rank = HydraConfig.get(), rank_zero_only.rank  # pyright: ignore
     choices = hydra.runtime.choices
+    # A model that another run has is no choice.
+    label = f"{choices['data']}-{choices.get('model', 'tuned')}"
+    if not job.train:  # nothing is: data and model are those of the run
+        tested = find_checkpoint(str(job.resume), Path(job.paths.runs))
+        label = f"test-{folder_of(tested).resolve().name}"
     run = claim_run(  # first: from here on, nobody else writes its checkpoints
         Path(job.paths.runs),
         run_id=job.run_id,
-        # A model that another run has is no choice.
-        label=f"{choices['data']}-{choices.get('model', 'tuned')}",
+        label=label,
         resume=job.resume if job.train else None,
         rank=rank,
     )
