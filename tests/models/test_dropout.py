@@ -167,6 +167,7 @@ def test_a_pass_without_gradients_does_not_spoil_the_next():
         stack.draws.set(1, 2)
         stack(x)
     stack(x).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in stack.parameters())
 
 
 def test_draws_are_on_the_cpu_wherever_the_stack_is_made():

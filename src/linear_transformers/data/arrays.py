@@ -81,7 +81,7 @@ class ArrayImages(ImageSource):
         if "x_val" in arrays:
             val = self._images(arrays, "x_val")
         else:
-            train, val = split_off(train, self.val_size, seed=0)
+            train, val = split_off(train, self.val_size)
         for name, images in (("x_test", test), ("x_val", val)):
             if images.shape[1:] != train.shape[1:]:
                 raise ValueError(

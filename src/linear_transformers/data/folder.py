@@ -88,7 +88,7 @@ class FolderImages(ImageSource):
     ) -> tuple[np.ndarray, np.ndarray]:
         """Hold out some, by their names: those that stay are where they were in a later run."""
         names = [Path(path).relative_to(self.path).as_posix() for path in pictures]
-        return split_off(pictures, count, seed=0, key=key, names=names)
+        return split_off(pictures, count, key=key, names=names)
 
     def _pictures(self, folder: str) -> np.ndarray:
         """Return the paths of all pictures of a folder, in an order that does not change."""

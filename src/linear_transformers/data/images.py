@@ -108,19 +108,17 @@ def split_off(
     images: Held,
     count: int | None,
     *,
-    seed: int,
     key: str = "val_size",
     names: Sequence[str] | None = None,
 ) -> tuple[Held, Held]:
-    """Return the remaining images, and `count` that are held out at random.
+    """Return the remaining images, and `count` that are held out at random, always the same.
 
     Args:
         images: The images, or where they are.
         count: The number of images to hold out; None is a tenth, at most 1,000.
-        seed: The seed of the permutation that holds out the first.
         key: The option of the data that says how many.
-        names: The images' names, by whose hashes they are held out instead: a new image then
-            changes the place of one other at most.
+        names: The images' names, by whose hashes they are held out: a new image then changes
+            the place of one other at most. None is by a permutation.
 
     Raises:
         ValueError: One of the two parts would be empty.
@@ -133,7 +131,7 @@ def split_off(
             f"Choose between 1 and {len(images) - 1}."
         )
     if names is None:
-        order = np.random.default_rng(seed).permutation(len(images))
+        order = np.random.default_rng(0).permutation(len(images))
     else:
         order = np.argsort([place_of(name) for name in names])
     return some(images, np.sort(order[count:])), some(images, np.sort(order[:count]))

@@ -64,7 +64,7 @@ class TorchvisionImages(ImageSource):
         self._read(train=True)
 
     def load(self) -> Splits:
-        train, val = split_off(self._read(train=True), self.val_size, seed=0)
+        train, val = split_off(self._read(train=True), self.val_size)
         return Splits(train, val, self._read(train=False))
 
     def _read(self, *, train: bool) -> Images:

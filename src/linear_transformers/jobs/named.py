@@ -111,9 +111,9 @@ def use_of(
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
     path = find_checkpoint(ckpt, runs_of(arguments, project))
-    records = sorted(folder_of(path).glob("config*.yaml"), key=lambda x: x.stat().st_mtime)
+    records = sorted(folder_of(path).glob("config*.yaml"), key=lambda x: (len(x.name), x.name))
     if path.parent.name == CHECKPOINTS and records:
-        record = records[-1]  # of the latest start
+        record = records[-1]  # of the latest start: config-10.yaml is after config-9.yaml
         try:
             config = yaml.safe_load(record.read_text())
         except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -29,11 +29,13 @@ def summarize(
         lengths: The numbers of keys that are no padding; None is all.
         rotated: The rotated features, which the sums with values are of; None is `k`.
     """
-    k, v, numerator = widened(k, v, k if rotated is None else rotated)
+    given = widened(k, v) if rotated is None else widened(k, v, rotated)
     if lengths is not None:
         # Keys and values: padding may hold NaN, and 0 times NaN is NaN.
         mask = valid(lengths, k.shape[1])[..., None, None]
-        k, v, numerator = (x.where(mask, 0) for x in (k, v, numerator))
+        given = tuple(x.where(mask, 0) for x in given)
+    k, v = given[:2]
+    numerator = k if rotated is None else given[2]
     with without_autocast(v):
         return LinearState(torch.einsum("bshc,bshm->bhcm", numerator, v), k.sum(1))
 
