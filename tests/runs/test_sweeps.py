@@ -11,7 +11,7 @@ from hydra.errors import MissingConfigException
 from linear_transformers.config.composition import about_composition
 from linear_transformers.config.folder import Configurations
 from linear_transformers.pictures.tables import print_rows, rounded
-from linear_transformers.runs.sweeps import Outcome, Sweep, best_of
+from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, figures, run, run_apart
 
@@ -63,6 +63,19 @@ def test_the_best_is_that_of_the_mean_over_seeds():
     assert best_of(negated) == "width=1: 0.5 in validation; width=2: 0.25"
     assert best_of(jobs[:2]) is None  # nothing to choose from
     assert best_of([job(1, 0, 1.0, "test_loss"), job(2, 0, 2.0, "test_loss")]) is None
+
+
+def test_a_model_whose_figures_are_no_likelihoods_is_not_the_best_of_a_sweep(tmp_path):
+    """Reformer is not exactly causal: later values change what it predicts."""
+    printed = run("train", *QUICK, "-m", "model=softmax,reformer1,linear", f"paths.runs={tmp_path}")
+    jobs, page = results(tmp_path)
+    assert ["not valid likelihoods" in job["figures"].get(CAUTION, "") for job in jobs] == [
+        False, True, False,
+    ]  # fmt: skip
+    assert "| caution |" in page.splitlines()[0]
+    jobs[1]["objective"] = 0.0  # by far the best, if it were one
+    assert "reformer" not in (best_of(jobs) or "reformer")
+    assert "best     model=" in printed
 
 
 def test_an_experiment_knows_its_models_and_the_command_line_wins(tmp_path):

@@ -46,7 +46,7 @@ from linear_transformers.runs.folder import (
     shown,
 )
 from linear_transformers.runs.metrics import summary
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.sweeps import CAUTION, Outcome
 from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
@@ -247,6 +247,8 @@ def _finished(run: Run, found: Found, task: Task, first: bool) -> Outcome:
 
 def _outcome(run: Run, task: Task, first: bool, *, tested: float | None = None) -> Outcome:
     figures = {"run": run.path.name, **summary(run.metrics)} if first else {}
+    if first and (cautions := task.cautions()):
+        figures[CAUTION] = "; ".join(cautions)
     # A search is not to see the test set, unless there is nothing else.
     figure = figures.get(f"val_{task.figure.name}", tested)
     if figure is not None and task.figure.best == "max":

@@ -17,6 +17,7 @@ from linear_transformers.pictures.tables import markdown, print_rows, rounded
 from linear_transformers.runs.folder import AUTO, LOCK, claim_folder, locked, shown
 
 SEED = "seed"
+CAUTION = "caution"  # of figures: why they do not compare with those of others
 COMMAND = "command"  # in a multirun's folder: what was typed
 BLANK = {"message": "", "figures": {}, "objective": None, "overrides": [], "status": "running"}
 KILLED = "its process ended without a word: it was killed, or lacked memory"
@@ -255,11 +256,13 @@ def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, 
 
 def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
     """Return in words which swept choices validated best, in the mean of their seeds, and which
-    follow; None if there was nothing to choose from, or nothing was validated."""
+    follow, of those without a caution; None if there was nothing to choose from, or nothing was
+    validated."""
     keys = [key for key in _swept(jobs) if key != SEED]
     groups: dict[tuple[str, ...], list[float]] = {}
     for job in jobs:
-        if job["objective"] is not None and any(name.startswith("val_") for name in job["figures"]):
+        validated = any(name.startswith("val_") for name in job["figures"])
+        if validated and job["objective"] is not None and CAUTION not in job["figures"]:
             choices = _choices(job["overrides"])
             words = tuple(f"{key}={choices[key]}" for key in keys if key in choices)
             groups.setdefault(words, []).append(job["objective"])
