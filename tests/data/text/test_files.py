@@ -41,6 +41,17 @@ def test_a_share_of_training_is_held_out(tmp_path):
     assert set(PairFiles(train=many, test=many, val_share=0.1).pairs("val")) == val
 
 
+def test_what_is_validated_on_is_not_trained_on(tmp_path):
+    """A text of several translations is in one part; another pair leaves it there."""
+    lines = [f"source {i // 3}\ttarget {i}" for i in range(300)]
+    data = PairFiles(train=write(tmp_path / "many.tsv", lines), test="unread", val_share=0.1)
+    train, val = ({pair.source for pair in data.pairs(split)} for split in ("train", "val"))
+    assert (len(train), len(val), train & val) == (90, 10, set())
+    more = PairFiles(train=write(tmp_path / "more.tsv", ["new\tneu", *lines]), test="unread",
+                     val_share=0.1)  # fmt: skip
+    assert len({pair.source for pair in more.pairs("val")} ^ val) <= 2
+
+
 def test_long_pairs_are_left_out_of_training_and_counted(tmp_path):
     lines = ["short\tshort", f"{'x' * 40}\tshort", f"short\t{'y' * 31}", f"{'z' * 30}\tw"]
     path = write(tmp_path / "some.tsv", lines)

@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from linear_transformers.config.ranges import Count, Share, ranged
-from linear_transformers.data.base import Split
+from linear_transformers.data.base import Split, place_of
 from linear_transformers.data.text.lines import COMPRESSED, read_pairs
 from linear_transformers.data.text.pairs import Pair, PairSource
 
@@ -20,7 +18,8 @@ class PairFiles(PairSource):
         train: The training pairs: the path of a file, or two.
         test: The test pairs.
         val: The validation pairs; None holds out a share of `train`.
-        val_share: The share of `train` to hold out if `val` is None.
+        val_share: The share of `train` to hold out if `val` is None: by a hash of the sources, all
+            pairs of one together.
         options: See `PairSource`.
 
     Raises:
@@ -47,10 +46,9 @@ class PairFiles(PairSource):
         if split == "test" or "val" in self.paths:
             return read_pairs(self.paths[split])
         pairs = read_pairs(self.paths["train"])
-        order = np.random.default_rng(0).permutation(len(pairs))
-        held_out = max(1, round(self.val_share * len(pairs)))
-        chosen = order[:held_out] if split == "val" else order[held_out:]
-        return [pairs[i] for i in sorted(chosen)]
+        sources = sorted(dict.fromkeys(pair.source for pair in pairs), key=place_of)
+        held_out = {*sources[: max(1, round(self.val_share * len(sources)))]}
+        return [pair for pair in pairs if (pair.source in held_out) == (split == "val")]
 
 
 class Multi30k(PairSource):
