@@ -11,6 +11,7 @@ MUON, RADAM = ("optimizer=muon",), ("optimizer=radam",)
 DROPOUT = ("model.dropout=0.2",)
 LOW = ("trainer.precision=bf16-mixed",)
 GIVEN = "softmax, given the same"
+GIVEN_WINDOWS = "softmax, given the same and windows"
 MAPS = ("elu", "relu", "polynomial", "taylor", "favor", "fourier", "dpfp", "hedgehog")
 FIVE = (0, 1, 2, 3, 4)
 
@@ -44,14 +45,26 @@ def models(*names: str) -> dict[str, tuple[str, ...]]:
     return {name: (f"model={name}",) for name in names}
 
 
-# The paper's tables 1 and 2, and what was found on the digits, at the size of larger images.
-IMAGES = (
-    ("softmax", GIVEN, "linear_conv, Muon"),
-    {
+def hybrids(window: int, *common: str) -> dict[str, tuple[str, ...]]:
+    """Return the variants in which every second layer sees a window, two rows of an image: the
+    others linear attention, or softmax."""
+    words = ("model=hybrid", f"model.local.attention.window={window}", *common)
+    softmax = "model.mixer.attention._target_=linear_transformers.attention.SoftmaxAttention"
+    return {
+        "hybrid": words,
+        GIVEN_WINDOWS: (*words, softmax, "~model.mixer.attention.feature_map"),
+    }
+
+
+def images(experiment: str, *, two_rows: int) -> Plan:
+    """Return the plan of the paper's tables 1 and 2, and of what was found on the digits."""
+    references = ("softmax", GIVEN, "linear_conv, Muon")
+    variants = {
         "linear": (*LINEAR, *RADAM),
         "softmax": (*SOFTMAX, *RADAM),
         "linear_conv, Muon": (*BEST, *MUON),
         "linear_conv, Muon, bfloat16": (*BEST, *MUON, *LOW),
+        **hybrids(two_rows, *MUON),
         GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON),
         "linear, convolution": (*LINEAR, *RADAM, *CONVOLUTION),
         "linear, norm and gate": (*LINEAR, *RADAM, *GATE),
@@ -66,8 +79,10 @@ IMAGES = (
         "reformer1, no likelihood": ("model=reformer1", *RADAM),
         "reformer4, no likelihood": ("model=reformer4", *RADAM),
         "sparse": ("model=sparse", *RADAM),
-    },
-)
+    }
+    return Plan((f"experiment={experiment}",), {"batch_size": 50}, references, variants)
+
+
 PLANS = {
     "digits": Plan(
         ("data=digits", "model.dropout=0.1"),
@@ -77,6 +92,7 @@ PLANS = {
             "linear": (*LINEAR, *RADAM),
             "softmax": (*SOFTMAX, *RADAM),
             "linear_conv, Muon, dropout 0.2": (*BEST, *MUON, *DROPOUT),
+            **hybrids(16, *MUON, *DROPOUT),
             "linear_conv, Muon, dropout 0.2, bfloat16": (*BEST, *MUON, *DROPOUT, *LOW),
             GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *MUON, *DROPOUT),
             "linear_conv": (*BEST, *RADAM),
@@ -132,8 +148,8 @@ PLANS = {
         },
         (0, 1),
     ),
-    "mnist-small": Plan(("experiment=beyond/mnist-small",), {"batch_size": 50}, *IMAGES),
-    "cifar-small": Plan(("experiment=beyond/cifar-small",), {"batch_size": 50}, *IMAGES),
+    "mnist-small": images("beyond/mnist-small", two_rows=28),
+    "cifar-small": images("beyond/cifar-small", two_rows=96),
     # Every model as the command line has it, and softmax with the default's parts.
     "digits-models": Plan(
         ("data=digits",),

@@ -11,7 +11,6 @@ from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Block, Transformer
 from linear_transformers.models.positions import sinusoids
 from linear_transformers.ops.pieces import Piece
-from linear_transformers.sampling import CompiledStepper
 from linear_transformers.testing import tensors
 from tests.conftest import autoregressive
 
@@ -95,13 +94,6 @@ def test_a_hybrid_says_what_it_is_of():
     assert not hybrid(
         local=partial(MultiHeadAttention, attention=SoftmaxAttention)
     ).stack.constant_state
-
-
-@pytest.mark.parametrize("attention", [*ATTENTIONS.values(), WindowAttention])
-def test_a_hybrid_has_no_compiled_step(attention):
-    """Nor one of layers of the same name, whose options differ."""
-    model = hybrid(local=partial(MultiHeadAttention, attention=attention)).float()
-    assert "layers of one kind" in CompiledStepper.unavailable(model)
 
 
 def test_a_hybrids_kernels_are_those_of_all_its_layers(raises_one_line, no_triton_on_cpus):

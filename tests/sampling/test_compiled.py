@@ -7,7 +7,12 @@ import pytest
 import torch
 
 from linear_transformers import kernels
-from linear_transformers.attention import LinearAttention, SoftmaxAttention, SparseAttention
+from linear_transformers.attention import (
+    LinearAttention,
+    SoftmaxAttention,
+    SparseAttention,
+    WindowAttention,
+)
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu, Relu
 from linear_transformers.kernels import compiling
@@ -67,6 +72,7 @@ linear = partial(attending, LinearAttention, feature_map=Elu)
 MIXERS = {
     "linear": linear(),
     "softmax": attending(SoftmaxAttention),
+    "window": attending(WindowAttention, window=7),
     "delta": DeltaNet,
     "gated_delta": partial(GatedDeltaNet, expand_k=1.0, expand_v=2.0),
 }
@@ -74,11 +80,17 @@ SCALED = {
     "linear, scaled": linear(scale=0.5),
     "softmax, scaled": attending(SoftmaxAttention, scale=0.5),
 }
+HYBRIDS = [
+    *[("linear", "window"), ("window", "gated_delta")],
+    *[("gated_delta", "softmax"), ("delta", "linear")],
+]
 
 
-def made(shape: str = "paper", mixer=MIXERS["linear"], **parts):
+def made(shape: str = "paper", mixer=MIXERS["linear"], *, local=None, **parts):
     torch.manual_seed(0)
     stack = {"max_length": LENGTH, **SHAPES[shape]}
+    if local is not None:
+        stack |= {"local": local, "local_every": 2, "num_layers": 3}
     mixer = partial(mixer, **(stack.pop("parts", {}) | parts))
     model = AutoregressiveTransformer(
         Transformer(mixer, **stack), num_values=NUM_VALUES, num_parameters=30
@@ -225,6 +237,23 @@ def test_it_goes_on_from_what_was_read(shape, mixer):
     torch.testing.assert_close(outputs, model(tokens), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("mixer", "local"), HYBRIDS)
+def test_every_second_layer_may_be_of_another_kind(mixer, local):
+    """With widths, convolutions and gates of its own."""
+    other = partial(MIXERS[local], short_convolution=2, output_gate="sigmoid")
+    model = made("all", MIXERS[mixer], local=other)
+    tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
+    stepper = CompiledStepper(model)
+    with torch.inference_mode():
+        first, state = stepper.prefill(tokens[:, :15])
+        rest = stepped(stepper, tokens[:, 15:], stepper.select(state, torch.arange(BATCH)))
+    expected = made("all", MIXERS[mixer], local=other).double()(tokens)
+    outputs = torch.cat([first, rest], dim=1)
+    torch.testing.assert_close(outputs.double(), expected, rtol=1e-4, atol=1e-4)
+    alone = [stepped(stepper, row) for row in tokens.split(1)]
+    assert torch.equal(torch.cat(alone), stepped(stepper, tokens))
+
+
 @pytest.mark.parametrize("mixer", MIXERS)
 def test_a_state_of_other_sequences_is_refused(mixer, raises_one_line):
     """The step writes where it believes them to be."""
@@ -262,6 +291,7 @@ def test_int8_keeps_255_levels_between_the_extremes_of_each_output():
     ("model", "reason"),
     [
         (lambda: made(mixer=attending(SparseAttention)), "softmax attention"),
+        (lambda: made(local=attending(SparseAttention)), "softmax attention"),
         (lambda: made(mixer=attending(LinearAttention, feature_map=Relu)), "feature_map=elu"),
         (lambda: made(mixer=GatedLinearAttention), "one decay a head"),
         (lambda: made(mixer=KimiDeltaAttention), "one decay a head"),

@@ -49,8 +49,8 @@ def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) 
         if not resize:
             raise ValueError(
                 f"{path} is {picture.width} x {picture.height} (width x height); the model's "
-                f"images are {shape.width} x {shape.height}. Give it that size; image=FILE also takes "
-                "resize=true."
+                f"images are {shape.width} x {shape.height}. Give it that size; image=FILE takes "
+                "resize=true, too."
             )
         picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
     scaled = np.asarray(picture, dtype=np.float64) * (shape.num_levels - 1) / 255

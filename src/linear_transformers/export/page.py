@@ -58,9 +58,10 @@ def page_of(
     """
     if reason := _unavailable(model, distribution, shape):
         raise ValueError(f"html= cannot show this model: {reason}.")
-    table, weights = _packed(_tensors(model))
+    parts = parts_of(model)
+    table, weights = _packed(_tensors(model, parts))
     described = {
-        "options": parts_of(model).options._asdict(),
+        "options": parts.options._asdict() | parts.blocks[0].mixer._asdict(),
         "start_token": model.start_token,
         "positions": _positions(model),
         "distribution": _distribution(distribution),
@@ -96,6 +97,8 @@ def _unavailable(
             "a page is for models of constant state, and that of "
             f"{stack.mixer_name} grows with the length. {linear}"
         )
+    if stack.is_hybrid:
+        return f"a page computes layers of one kind, and the model has local ones too. {linear}"
     if not fuses(getattr(getattr(stack.mixer, "attention", None), "feature_map", None)):
         return (
             "a page computes linear attention with feature_map=elu, and the model has "
@@ -125,9 +128,8 @@ def _unavailable(
     return None
 
 
-def _tensors(model: AutoregressiveTransformer) -> dict[str, Tensor]:
+def _tensors(model: AutoregressiveTransformer, parts: StepParts) -> dict[str, Tensor]:
     """Return what a step reads, by name: levels of int8 and their scales, and float32."""
-    parts: StepParts = parts_of(model)
     positions = model.stack.positions
     tensors = {"tokens": model.tokens.weight}
     if positions.kind == "learned":

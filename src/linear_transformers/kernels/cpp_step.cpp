@@ -58,19 +58,20 @@ struct Layer {
   const float* decay_rate;   // of the delta rule, [h]; null is no decay
   float* inputs;             // of the short convolution, [b, taps - 1, channels]
   // The past: of linear attention kv_sum and k_sum, [b, h, c, m] and [b, h, c]; of softmax
-  // attention keys and values, both [b, h, capacity, c]; of the delta rule its matrix, [b, h, c, m].
+  // attention keys and values, both [b, h, capacity, c], of which position i has slot i mod
+  // capacity; of the delta rule its matrix, [b, h, c, m].
   float* past[2];
+  // key_width, value_width: of a head, c and m; projected: queries, keys, values, gates, and the
+  // delta rule's logits; num_taps: 0 is no convolution.
+  int64_t attention, heads, key_width, value_width, projected, num_taps, gate, capacity;
+  float eps, output_norm_eps;  // of attention, of norms of heads
 };
 
 struct Stack {
-  // key_width, value_width: of a head, c and m; hidden: what the feed-forward part narrows; taps: 0
-  // is no convolution.
-  int64_t batch, width, heads, key_width, value_width, hidden, layers, threads, activation, taps;
-  int64_t gate, attention;
-  int64_t projected;         // queries, keys, values, gates, and the delta rule's logits
-  int64_t length, capacity;  // of the cache: the positions with the present one, and its room
+  // hidden: what the feed-forward part narrows; length: the positions with the present one.
+  int64_t batch, width, hidden, layers, threads, activation, length;
   bool pre_norm;
-  float norm_eps, eps, output_norm_eps;  // of norms of vectors, of attention, of norms of heads
+  float norm_eps;
   Norm norm;
   Matrix head;
 };
@@ -398,9 +399,9 @@ inline Floats sigmoid(Floats x) {
 }
 
 // A head's channels of queries, keys or values through the short convolution, whose inputs move on.
-void convolve(const Stack& n, const float* __restrict taps, const float* __restrict x,
+void convolve(int64_t num_taps, const float* __restrict taps, const float* __restrict x,
               float* __restrict inputs, float* __restrict y, int64_t stride, int64_t width) {
-  const int64_t last = n.taps - 1;
+  const int64_t last = num_taps - 1;
   for (int64_t i = 0; i < width; ++i) y[i] = taps[last * stride + i] * x[i];
   for (int64_t tap = 0; tap < last; ++tap) {
     float* at = inputs + tap * stride;
@@ -413,15 +414,15 @@ void convolve(const Stack& n, const float* __restrict taps, const float* __restr
 }
 
 // One head of one sequence with linear attention. `room` holds the features of a query and a key.
-void attend(const Stack& n, const float* q, const float* k, const float* v, float* kv_sum,
+void attend(const Layer& layer, const float* q, const float* k, const float* v, float* kv_sum,
             float* k_sum, float* out, float* room) {
-  const int64_t width = n.key_width;
+  const int64_t width = layer.key_width;
   float *phi_q = room, *phi_k = room + padded(width);
   features(q, phi_q, width, true);
   features(k, phi_k, width, true);
   for (int64_t x = 0; x < width; ++x) k_sum[x] += phi_k[x];
-  const float share = 1 / (dot(phi_q, k_sum, width) + n.eps);
-  pass(phi_q, phi_k, v, kv_sum, width, n.value_width, share, Addition{}, out);
+  const float share = 1 / (dot(phi_q, k_sum, width) + layer.eps);
+  pass(phi_q, phi_k, v, kv_sum, width, layer.value_width, share, Addition{}, out);
 }
 
 inline float squashed(float logit) { return 1 / (1 + std::exp(-logit)); }
@@ -430,38 +431,40 @@ inline float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 // One head of one sequence with the delta rule, given the logits of its strength and its decay.
 // `room` holds a query, a key and a value.
-void correct(const Stack& n, const float* q, const float* k, const float* v, const float* strength,
+void correct(const Layer& layer, const float* q, const float* k, const float* v, const float* strength,
              const float* decay, const float* rate, float* state, float* out, float* room) {
-  const int64_t width = n.key_width;
+  const int64_t width = layer.key_width;
   float *unit_q = room, *unit_k = unit_q + padded(width), *active_v = unit_k + padded(width);
   const auto activate = [](const float* x, float* y, int64_t count) {
     map(y, count, [](Floats value) { return value * sigmoid(value); }, x);
   };
-  const auto length = [&](const float* x) { return std::sqrt(dot(x, x, width) + n.eps); };
+  const auto length = [&](const float* x) { return std::sqrt(dot(x, x, width) + layer.eps); };
   activate(q, unit_q, width);
   activate(k, unit_k, width);
-  activate(v, active_v, n.value_width);
+  activate(v, active_v, layer.value_width);
   const float of_key = 1 / length(unit_k), share = 1 / (length(unit_q) * std::sqrt(width));
   for (int64_t x = 0; x < width; ++x) unit_k[x] *= of_key;
   const Correction rule = {squashed(*strength),
                            rate ? std::exp(-*rate * softplus(*decay)) : 1.0f};
-  pass(unit_q, unit_k, active_v, state, width, n.value_width, share, rule, out);
+  pass(unit_q, unit_k, active_v, state, width, layer.value_width, share, rule, out);
 }
 
 // One head of one sequence with softmax attention, whose keys and values [capacity, width] get the
-// present ones. `room` holds the weights of all positions, and of a vector more.
-void attend_cached(const Stack& n, const float* q, const float* k, const float* v, float* keys,
-                   float* values, float* out, float* room) {
-  const int64_t width = n.key_width;
-  copy(k, keys + (n.length - 1) * width, width);
-  copy(v, values + (n.length - 1) * width, width);
+// present ones, in place of the oldest where they are full. `room` holds the weights of all of
+// them, and of a vector more.
+void attend_cached(const Layer& layer, int64_t length, const float* q, const float* k, const float* v,
+                   float* keys, float* values, float* out, float* room) {
+  const int64_t width = layer.key_width, seen = std::min(length, layer.capacity);
+  const int64_t slot = (length - 1) % layer.capacity;
+  copy(k, keys + slot * width, width);
+  copy(v, values + slot * width, width);
   float greatest = -INFINITY;
-  for (int64_t j = 0; j < n.length; ++j) {
+  for (int64_t j = 0; j < seen; ++j) {
     room[j] = dot(q, keys + j * width, width);
     greatest = std::max(greatest, room[j]);
   }
-  const int64_t whole = (n.length + kLanes - 1) / kLanes * kLanes;
-  for (int64_t j = n.length; j < whole; ++j) room[j] = -INFINITY;
+  const int64_t whole = (seen + kLanes - 1) / kLanes * kLanes;
+  for (int64_t j = seen; j < whole; ++j) room[j] = -INFINITY;
   Floats sums = {};
   for (int64_t j = 0; j < whole; j += kLanes) {
     const Floats weights = exp_negative(load(room + j) - greatest);
@@ -472,27 +475,27 @@ void attend_cached(const Stack& n, const float* q, const float* k, const float* 
   int64_t y = 0;
   for (; y + kSize <= width; y += kSize) {
     Floats parts[4] = {};  // four sums at a time: one would wait for itself
-    for (int64_t j = 0; j < n.length; ++j)
+    for (int64_t j = 0; j < seen; ++j)
       parts[j % 4] += room[j] * load(values + j * width + y);
     store((parts[0] + parts[1] + (parts[2] + parts[3])) * share, out + y);
   }
   for (; y < width; ++y) {
     float sum = 0;
-    for (int64_t j = 0; j < n.length; ++j) sum += room[j] * values[j * width + y];
+    for (int64_t j = 0; j < seen; ++j) sum += room[j] * values[j * width + y];
     out[y] = sum * share;
   }
 }
 
 // What a head's outputs pass before they are projected: a norm, and a gate of the same width.
-void finish(const Stack& n, const float* output_norm, const float* gate, float* out) {
-  const int64_t width = n.value_width;
-  if (output_norm) {
-    const float share = rms_share(out, width, n.output_norm_eps);
-    for (int64_t i = 0; i < width; ++i) out[i] *= share * output_norm[i];
+void finish(const Layer& layer, const float* gate, float* out) {
+  const int64_t width = layer.value_width;
+  if (layer.output_norm) {
+    const float share = rms_share(out, width, layer.output_norm_eps);
+    for (int64_t i = 0; i < width; ++i) out[i] *= share * layer.output_norm[i];
   }
-  if (n.gate == kSilu)
+  if (layer.gate == kSilu)
     map(out, width, [](Floats y, Floats g) { return y * (g * sigmoid(g)); }, out, gate);
-  if (n.gate == kSigmoid)
+  if (layer.gate == kSigmoid)
     map(out, width, [](Floats y, Floats g) { return y * sigmoid(g); }, out, gate);
 }
 
@@ -504,11 +507,15 @@ inline void activate(const Stack& n, float* x) {
 
 // The workspace of a step: rows that all threads share, and rows of each thread's own.
 struct Room {
-  Room(const Stack& n, float* data)
+  Room(const Stack& n, const Layer* layers, float* data)
       : width(padded(n.width)),
-        values(padded(n.heads * n.value_width)),
-        projected(padded(n.projected)),
         hidden(padded((n.activation == kSwiglu ? 2 : 1) * n.hidden)) {
+    for (const Layer* layer = layers; layer < layers + n.layers; ++layer) {
+      values = std::max(values, padded(layer->heads * layer->value_width));
+      projected = std::max(projected, padded(layer->projected));
+      part = std::max(part, padded(std::max(layer->key_width, layer->value_width)));
+      if (layer->attention == kSoftmax) seen = std::max(seen, layer->capacity + kLanes);
+    }
     float* next = data;
     const auto take = [&](int64_t floats) {
       next += floats;
@@ -519,22 +526,21 @@ struct Room {
     sum = take(n.batch * width);
     inner = take(n.batch * hidden);
     own = take(n.threads * 2 * n.batch * width);
-    part = padded(std::max(n.key_width, n.value_width));
-    per_head = 6 * part + (n.attention == kSoftmax ? n.capacity + kLanes : 0);
+    per_head = 6 * part + seen;
     own_head = take(n.threads * per_head);
     per_product = n.batch * (2 + std::max({width, values, hidden}));
     own_product = take(n.threads * per_product);
     floats = next - data;
   }
-  // part: of a head's queries, keys or values; three as they are mixed and three convolved.
-  int64_t width, values, projected, hidden, part, per_head, per_product;
+  // Of the widest layer; part: of a head's queries, keys or values, three as they are mixed and
+  // three convolved; seen: of the weights of softmax attention.
+  int64_t width, hidden, values = 0, projected = 0, part = 0, seen = 0, per_head, per_product;
   float *heads, *attended, *sum, *inner, *own, *own_head, *own_product;
   int64_t floats;
 };
 
 void run(const Stack& n, const Layer* layers, const float* input, float* out, const Room& room) {
   const int64_t thread = omp_get_thread_num(), e = n.width, width = room.width;
-  const int64_t c = n.key_width, m = n.value_width, channels = n.heads * (2 * c + m);
   // Each thread normalises all sequences itself: that is cheaper than another barrier.
   float* x = room.own + thread * 2 * n.batch * width;
   float* normed = x + n.batch * width;
@@ -555,42 +561,45 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
   take(input, e);
   for (int64_t i = 0; i < n.layers; ++i) {
     const Layer& layer = layers[i];
+    const int64_t heads = layer.heads, c = layer.key_width, m = layer.value_width;
+    const int64_t channels = heads * (2 * c + m);
     if (n.pre_norm) norm(layer.mixer_norm, x, normed);
     product(n, layer.project_in, n.pre_norm ? normed : x, width, own_product,
             [&](int64_t b, int64_t y, Vec values) {
               store(values, room.heads + b * room.projected + y);
             });
 #pragma omp barrier
-    const Share share(n.batch * n.heads);
+    const Share share(n.batch * heads);
     for (int64_t unit = share.begin; unit < share.end; ++unit) {
-      const int64_t b = unit / n.heads, head = unit % n.heads;
+      const int64_t b = unit / heads, head = unit % heads;
       const float* projected = room.heads + b * room.projected;
       const float* gate = projected + channels + head * m;
-      const float* logits = projected + channels + (n.gate == kNone ? 0 : n.heads * m) + head;
+      const float* logits = projected + channels + (layer.gate == kNone ? 0 : heads * m) + head;
       float* convolved = own_head + 3 * room.part;
       const float* qkv[3];
       int64_t first = 0;  // of a part's channels
       for (int part = 0; part < 3; ++part, convolved += room.part) {
         const int64_t count = part < 2 ? c : m, at = first + head * count;
-        qkv[part] = n.taps ? convolved : projected + at;
-        if (n.taps)
-          convolve(n, layer.taps + at, projected + at,
-                   layer.inputs + b * (n.taps - 1) * channels + at, convolved, channels, count);
-        first += n.heads * count;
+        qkv[part] = layer.taps ? convolved : projected + at;
+        if (layer.taps)
+          convolve(layer.num_taps, layer.taps + at, projected + at,
+                   layer.inputs + b * (layer.num_taps - 1) * channels + at, convolved, channels,
+                   count);
+        first += heads * count;
       }
       float* out_head = room.attended + b * room.values + head * m;
       const auto& [q, k, v] = qkv;
       const auto past = [&](int i, int64_t size) { return layer.past[i] + unit * size; };
-      if (n.attention == kSoftmax)
-        attend_cached(n, q, k, v, past(0, n.capacity * c), past(1, n.capacity * c), out_head,
-                      own_head + 6 * room.part);
-      else if (n.attention == kDelta)
-        correct(n, q, k, v, logits, logits + n.heads,
+      if (layer.attention == kSoftmax)
+        attend_cached(layer, n.length, q, k, v, past(0, layer.capacity * c),
+                      past(1, layer.capacity * c), out_head, own_head + 6 * room.part);
+      else if (layer.attention == kDelta)
+        correct(layer, q, k, v, logits, logits + heads,
                 layer.decay_rate ? layer.decay_rate + head : nullptr, past(0, c * m), out_head,
                 own_head);
       else
-        attend(n, q, k, v, past(0, c * m), past(1, c), out_head, own_head);
-      finish(n, layer.output_norm, gate, out_head);
+        attend(layer, q, k, v, past(0, c * m), past(1, c), out_head, own_head);
+      finish(layer, gate, out_head);
     }
 #pragma omp barrier
     product(n, layer.project_out, room.attended, room.values, own_product, add);
@@ -636,13 +645,15 @@ void run(const Stack& n, const Layer* layers, const float* input, float* out, co
 extern "C" int64_t panel_width() { return kPanel; }
 
 // The size of a step's workspace, in floats.
-extern "C" int64_t room_for(const Stack* stack) { return Room(*stack, nullptr).floats; }
+extern "C" int64_t room_for(const Stack* stack, const Layer* layers) {
+  return Room(*stack, layers, nullptr).floats;
+}
 
 // Vectors with positions [b, e] in, parameters [b, p to whole panels] out.
 extern "C" void step(const Stack* stack, const Layer* layers, const float* input, float* out,
                      float* room) {
   const Stack& n = *stack;
-  const Room rows(n, room);
+  const Room rows(n, layers, room);
 #pragma omp parallel num_threads(n.threads) if (n.threads > 1)
   run(n, layers, input, out, rows);
 }

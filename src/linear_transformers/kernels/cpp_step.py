@@ -39,9 +39,24 @@ class Norm(NamedTuple):
     bias: Float[Tensor, " e"] | None
 
 
+class StepMixer(NamedTuple):
+    """What a mixer computes with beside its weights."""
+
+    attention: str  # one of `ATTENTIONS`
+    num_heads: int
+    key_dim: int  # of a head
+    value_dim: int
+    output_gate: str | None  # one of `GATES`
+    output_norm_eps: float
+    eps: float  # of linear attention, see `normalize`; of the lengths of the delta rule's keys
+    query_scale: float  # what queries are multiplied by
+    key_scale: float  # what keys are multiplied by
+
+
 class StepBlock(NamedTuple):
     """One block: attention and feed-forward, each with its norm."""
 
+    mixer: StepMixer
     # To queries, keys, values, gates, and the delta rule's logits of strengths and decays, in this
     # order, each head by head.
     project_in: Affine
@@ -58,18 +73,9 @@ class StepBlock(NamedTuple):
 class StepOptions(NamedTuple):
     """The options that the blocks of a stack have in common."""
 
-    attention: str  # one of `ATTENTIONS`
-    num_heads: int
-    key_dim: int  # of a head
-    value_dim: int
     pre_norm: bool
     activation: str  # one of `ACTIVATIONS`
-    output_gate: str | None  # one of `GATES`
     norm_eps: float
-    output_norm_eps: float
-    eps: float  # of linear attention, see `normalize`; of the lengths of the delta rule's keys
-    query_scale: float  # what queries are multiplied by
-    key_scale: float  # what keys are multiplied by
 
 
 class StepParts(NamedTuple):
@@ -131,32 +137,12 @@ class PackedStack:
         self._workspace: dict[tuple[int, ...], Tensor] = {}
         self._layers = (_Layer * len(blocks))()
         hidden, width = blocks[0].down.weight.shape[::-1]
-        taps = blocks[0].taps
-        factors = (options.query_scale, options.key_scale, 1.0)
-        dims = torch.tensor((options.key_dim, options.key_dim, options.value_dim))
-        scales = torch.tensor(factors, dtype=torch.float32)
-        scales = scales.repeat_interleave(dims * options.num_heads)
         for layer, block in zip(self._layers, blocks, strict=True):
-            # The convolution's last inputs are the model's own, so its taps are scaled, not they.
-            scaled = block.taps is None and factors != (1.0, 1.0, 1.0)
-            layer.project_in = self._matrix(block.project_in, precision, scales if scaled else None)
-            layer.project_out = self._matrix(block.project_out, precision)
-            layer.up = self._matrix(block.up, precision)
-            layer.down = self._matrix(block.down, precision)
-            layer.mixer_norm = self._norm(block.mixer_norm)
-            layer.feedforward_norm = self._norm(block.feedforward_norm)
-            layer.taps = None if block.taps is None else self._pointer(block.taps.detach() * scales)
-            layer.output_norm = self._pointer_or_none(block.output_norm)
-            layer.decay_rate = self._pointer_or_none(block.decay_rate)
+            self._fill(layer, block, precision)
         self._stack = _Stack(
-            width=width, heads=options.num_heads, key_width=options.key_dim,
-            value_width=options.value_dim, hidden=hidden, layers=len(blocks),
-            projected=len(blocks[0].project_in.weight),
-            taps=0 if taps is None else len(taps), activation=ACTIVATIONS[options.activation],
-            gate=GATES[options.output_gate], attention=ATTENTIONS[options.attention],
-            pre_norm=options.pre_norm, norm_eps=options.norm_eps, eps=options.eps,
-            output_norm_eps=options.output_norm_eps, norm=self._norm(norm),
-            head=self._matrix(head, "float32"),
+            width=width, hidden=hidden, layers=len(blocks),
+            activation=ACTIVATIONS[options.activation], pre_norm=options.pre_norm,
+            norm_eps=options.norm_eps, norm=self._norm(norm), head=self._matrix(head, "float32"),
         )  # fmt: skip
 
     def step(
@@ -171,27 +157,26 @@ class PackedStack:
         Args:
             x: The vectors with positions, float32.
             pasts: The states of the layers' heads, dense, float32: `kv_sum` [b, h, c, m] and
-                `k_sum` [b, h, c]; or keys and values [b, h, s, c] with room for this position; or
-                the delta rule's matrix alone, [b, h, c, m].
+                `k_sum` [b, h, c]; or keys and values [b, h, s, c], of which position i has slot
+                i mod s, in place of what it had; or the delta rule's matrix alone, [b, h, c, m].
             inputs: The last inputs of the layers' short convolutions, dense, float32.
             length: The number of positions, this one included.
         """
         stack, threads = self._stack, torch.get_num_threads()
         stack.batch, stack.threads, stack.length = len(x), threads, length
-        stack.capacity = pasts[0][0].shape[2]
-        assert length <= stack.capacity or stack.attention != ATTENTIONS["softmax"]
         for layer, past, kept in zip(self._layers, pasts, inputs, strict=True):
             # The step reads and writes memory by these sizes, whatever it is given.
             assert all(len(part) == len(x) and part.dtype == x.dtype for part in past)
             assert all(part.is_contiguous() for part in past)
             layer.past[: len(past)] = [part.data_ptr() for part in past]
+            layer.capacity = past[0].shape[2]
             if kept is not None:
                 assert kept.is_contiguous()
                 assert len(kept) == len(x)
                 layer.inputs = kept.data_ptr()
-        shape = (len(x), threads, stack.capacity)
+        shape = (len(x), threads, max(layer.capacity for layer in self._layers))
         if shape not in self._workspace:
-            floats = self._library.room_for(ctypes.byref(stack))
+            floats = self._library.room_for(ctypes.byref(stack), self._layers)
             self._workspace = {shape: torch.empty(floats, dtype=torch.float32)}
         x = x.contiguous()
         out = x.new_empty(len(x), -(-stack.head.outputs // self._panel) * self._panel)
@@ -200,6 +185,29 @@ class PackedStack:
             *(ctypes.c_void_p(t.data_ptr()) for t in (x, out, self._workspace[shape])),
         )  # fmt: skip
         return out[:, : stack.head.outputs]
+
+    def _fill(self, layer: "_Layer", block: StepBlock, precision: str) -> None:
+        mixer, taps = block.mixer, block.taps
+        factors = (mixer.query_scale, mixer.key_scale, 1.0)
+        dims = torch.tensor((mixer.key_dim, mixer.key_dim, mixer.value_dim))
+        scales = torch.tensor(factors, dtype=torch.float32)
+        scales = scales.repeat_interleave(dims * mixer.num_heads)
+        # The convolution's last inputs are the model's own, so its taps are scaled, not they.
+        scaled = taps is None and factors != (1.0, 1.0, 1.0)
+        layer.project_in = self._matrix(block.project_in, precision, scales if scaled else None)
+        layer.project_out = self._matrix(block.project_out, precision)
+        layer.up = self._matrix(block.up, precision)
+        layer.down = self._matrix(block.down, precision)
+        layer.mixer_norm = self._norm(block.mixer_norm)
+        layer.feedforward_norm = self._norm(block.feedforward_norm)
+        layer.taps = None if taps is None else self._pointer(taps.detach() * scales)
+        layer.output_norm = self._pointer_or_none(block.output_norm)
+        layer.decay_rate = self._pointer_or_none(block.decay_rate)
+        layer.attention, layer.gate = ATTENTIONS[mixer.attention], GATES[mixer.output_gate]
+        layer.heads, layer.projected = mixer.num_heads, len(block.project_in.weight)
+        layer.key_width, layer.value_width = mixer.key_dim, mixer.value_dim
+        layer.num_taps = 0 if taps is None else len(taps)
+        layer.eps, layer.output_norm_eps = mixer.eps, mixer.output_norm_eps
 
     def _matrix(self, affine: Affine, precision: str, factor: Tensor | None = None) -> "_Matrix":
         """Pack weights by panels of outputs, with each output's scale and bias.
@@ -261,16 +269,17 @@ class _Layer(ctypes.Structure):
         ("mixer_norm", _Norm), ("feedforward_norm", _Norm),
         *((name, ctypes.c_void_p) for name in ("taps", "output_norm", "decay_rate", "inputs")),
         ("past", ctypes.c_void_p * 2),
+        *((name, ctypes.c_int64)
+          for name in ("attention", "heads", "key_width", "value_width", "projected", "num_taps",
+                       "gate", "capacity")),
+        ("eps", ctypes.c_float), ("output_norm_eps", ctypes.c_float),
     )  # fmt: skip
 
 
 class _Stack(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64)
-          for name in ("batch", "width", "heads", "key_width", "value_width", "hidden", "layers",
-                       "threads", "activation", "taps", "gate", "attention", "projected", "length",
-                       "capacity")),
-        ("pre_norm", ctypes.c_bool),
-        *((name, ctypes.c_float) for name in ("norm_eps", "eps", "output_norm_eps")),
+          for name in ("batch", "width", "hidden", "layers", "threads", "activation", "length")),
+        ("pre_norm", ctypes.c_bool), ("norm_eps", ctypes.c_float),
         ("norm", _Norm), ("head", _Matrix),
     )  # fmt: skip

@@ -7,13 +7,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers import kernels
-from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention, WindowAttention
 from linear_transformers.attention.cache import KeyValueCache
+from linear_transformers.attention.window import WindowState
 from linear_transformers.kernels.cpp_step import (
     Affine,
     Norm,
     PackedStack,
     StepBlock,
+    StepMixer,
     StepOptions,
     StepParts,
 )
@@ -28,8 +30,8 @@ from linear_transformers.shapes import Tokens, TokensOne
 
 
 class CompiledStepper(Stepper):
-    """One C++ call per step, for linear and softmax attention and the delta rule, on CPUs: see
-    `kernels.cpp_step`.
+    """One C++ call per step, for linear attention, softmax attention to all positions or the last,
+    and the delta rule, in layers of one kind or of several, on CPUs: see `kernels.cpp_step`.
 
     A sequence comes out the same, to the last bit, in a batch of any size and with any number of
     threads. `step` updates its state in place.
@@ -84,7 +86,7 @@ class CompiledStepper(Stepper):
     def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
         stack: Transformer = self.model.stack
         x = stack.positions.step(self.model.tokens(token), state.position)
-        layers = [_with_room(layer) for layer in state.layers]
+        layers = [_advanced(layer) for layer in state.layers]
         pasts = [_tensors(layer.past) for layer in layers]
         if (sequences := len(pasts[0][0])) != len(token):
             raise ValueError(
@@ -98,12 +100,19 @@ class CompiledStepper(Stepper):
 
 def not_in_parts(model: AutoregressiveTransformer) -> str | None:
     """Return why a model has no parts that a step can be written out in, or None."""
-    stack, mixer = model.stack, model.stack.mixer
-    if stack.is_hybrid:  # of one name, perhaps, and other options
-        return "it is made for layers of one kind, and some of the model's are local ones"
+    for mixer in model.stack.mixers:
+        if reason := _mixer_not_in_parts(mixer):
+            return reason
+    if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
+        return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
+    return None
+
+
+def _mixer_not_in_parts(mixer: Any) -> str | None:
     attention: Any = mixer.attention if isinstance(mixer, MultiHeadAttention) else mixer
     linear = type(attention) is LinearAttention and fuses(attention.feature_map)
-    if not (linear or type(attention) in (SoftmaxAttention, DeltaNet, GatedDeltaNet)):
+    others = (SoftmaxAttention, WindowAttention, DeltaNet, GatedDeltaNet)
+    if not (linear or type(attention) in others):
         return (
             "it is made for linear attention with feature_map=elu, for the delta rule with one "
             "decay a head or none, and for softmax attention, and the model has another"
@@ -113,50 +122,33 @@ def not_in_parts(model: AutoregressiveTransformer) -> str | None:
         return "it has no rotary positions, norm of queries and keys or gate of low rank"
     if attention.group > 1:
         return "it has no grouped queries"
-    if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
-        return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
     return None
 
 
 def parts_of(model: AutoregressiveTransformer) -> StepParts:
     """Return what a step of a model computes with, block by block: see `not_in_parts`."""
-    stack, mixer = model.stack, model.stack.mixer
-    assert isinstance(mixer, MultiHeadAttention | DeltaNet)
-    if isinstance(mixer, DeltaNet):
-        name, eps, scales = "delta", UNIT_EPS, (1.0, 1.0)
-    elif isinstance(attention := mixer.attention, LinearAttention):
-        name, eps, scales = "linear", attention.eps, (attention.scale**0.5,) * 2
-    else:
-        scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
-        name, eps, scales = "softmax", 0.0, (scale, 1.0)
-    options = StepOptions(
-        attention=name,
-        num_heads=mixer.num_heads,
-        key_dim=mixer.head_dims[0],
-        value_dim=mixer.head_dims[-1],
-        pre_norm=stack.blocks[0].pre_norm,
-        activation=stack.blocks[0].activation,
-        output_gate=mixer.output_gate,
-        norm_eps=NORM_EPS,
-        output_norm_eps=HEAD_EPS,
-        eps=eps,
-        query_scale=scales[0],
-        key_scale=scales[1],
-    )
+    stack = model.stack
+    first = stack.blocks[0]
+    options = StepOptions(first.pre_norm, first.activation, NORM_EPS)
     blocks = [_block(block) for block in stack.blocks]
     return StepParts(blocks, _norm(stack.norm), _affine(model.head), options)
 
 
-def _with_room(layer: MixerState) -> MixerState:
-    """Return the state with room for one more position, where it grows."""
-    if isinstance(layer.past, KeyValueCache):
-        return layer._replace(past=layer.past.lengthened(1))
+def _advanced(layer: MixerState) -> MixerState:
+    """Return the state after one more position, whose keys and values are not written yet."""
+    past = layer.past
+    if isinstance(past, KeyValueCache):
+        return layer._replace(past=past.lengthened(1))
+    if isinstance(past, WindowState):
+        return layer._replace(past=past._replace(written=past.written + 1))
     return layer
 
 
 def _tensors(past: Any) -> tuple[Tensor, ...]:
     if isinstance(past, KeyValueCache):
         return past.buffer.keys, past.buffer.values
+    if isinstance(past, WindowState):
+        return past.keys, past.values
     return (past,) if isinstance(past, Tensor) else tuple(past)
 
 
@@ -165,6 +157,7 @@ def _block(block: Block) -> StepBlock:
     assert isinstance(mixer, MultiHead)
     up, down = (module for module in block.feedforward if isinstance(module, nn.Linear))
     return StepBlock(
+        mixer=_mixer(mixer),
         project_in=_projected(mixer),
         project_out=_affine(mixer.project_out),
         up=_affine(up),
@@ -176,6 +169,28 @@ def _block(block: Block) -> StepBlock:
         decay_rate=mixer.decay.log_rate.exp().flatten()
         if isinstance(mixer, GatedDeltaNet)
         else None,
+    )
+
+
+def _mixer(mixer: MultiHead) -> StepMixer:
+    assert isinstance(mixer, MultiHeadAttention | DeltaNet)
+    if isinstance(mixer, DeltaNet):
+        name, eps, scales = "delta", UNIT_EPS, (1.0, 1.0)
+    elif isinstance(attention := mixer.attention, LinearAttention):
+        name, eps, scales = "linear", attention.eps, (attention.scale**0.5,) * 2
+    else:
+        scale = attention.head_dim**-0.5 if attention.scale is None else attention.scale
+        name, eps, scales = "softmax", 0.0, (scale, 1.0)
+    return StepMixer(
+        attention=name,
+        num_heads=mixer.num_heads,
+        key_dim=mixer.head_dims[0],
+        value_dim=mixer.head_dims[-1],
+        output_gate=mixer.output_gate,
+        output_norm_eps=HEAD_EPS,
+        eps=eps,
+        query_scale=scales[0],
+        key_scale=scales[1],
     )
 
 

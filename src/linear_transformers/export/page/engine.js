@@ -2,7 +2,7 @@
 
 // One position of a whole stack with linear attention, eqs. 16-20 of Katharopoulos et al. (2020).
 // It is `kernels/cpp_step.cpp` for a browser. Weights and states are float32, sums are double.
-// Names of fields are those of Python: `StepOptions`, `StepBlock`.
+// Names of fields are those of Python: `StepOptions`, `StepMixer`, `StepBlock`.
 
 const FLOAT_BYTES = 4;
 
