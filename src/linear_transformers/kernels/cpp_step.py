@@ -149,7 +149,7 @@ class PackedStack:
         self,
         x: Float[Tensor, "b e"],
         pasts: Sequence[tuple[Tensor, ...]],
-        inputs: Sequence[Float[Tensor, "b kept channels"] | None],
+        inputs: Sequence[Float[Tensor, "b _ _"] | None],
         length: int,
     ) -> Float[Tensor, "b p"]:
         """Return the parameters of one position of each sequence, changing the states in place.
