@@ -70,10 +70,42 @@ def test_recordings_of_one_name_are_not_taken_for_each_other(root, tmp_path):
         shutil.copy(root / "talks/00.wav", tmp_path / name / "SA1.wav")
     lines = [{"audio": f"{tmp_path}/{n}/SA1.wav", "phones": "HH"} for n in ("s1", "s2")]
     (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    (tmp_path / "out").write_text("SA1 1 0.000 0.100 HH 0.900\n")
     words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/m.jsonl", f"out={tmp_path}/out")
+    assert "call 2 recordings SA1" in complaint("transcribe", *words, "format=ctm")
+    (tmp_path / "out").write_text("SA1 1 0.000 0.100 HH 0.900\n")
     message = complaint("transcribe", *words, "format=ctm", "continue=true")
-    assert "cannot tell the recordings apart" in message
+    assert "call 2 recordings SA1" in message
+
+
+@pytest.mark.parametrize("form", ["phones", "ctm", "json"])
+@pytest.mark.parametrize(
+    "content", [b"one\ntwo", b"one line", b"RIFF\x80\x00 and more", b"a\xff\nb"]
+)
+def test_a_file_that_is_no_transcript_is_not_touched(root, tmp_path, form, content):
+    (tmp_path / "mine").write_bytes(content)
+    words = (f"ckpt={root}/runs/a", f"audio={root}/talks/00.wav", f"out={tmp_path}/mine")
+    message = complaint("transcribe", *words, f"format={form}", "continue=true")
+    assert f"mine has no lines of format={form}" in message
+    assert (tmp_path / "mine").read_bytes() == content
+
+
+def test_a_name_with_spaces_of_any_kind_goes_on(root, tmp_path):
+    (tmp_path / "in").mkdir()
+    shutil.copy(root / "talks/00.wav", tmp_path / "in" / "at 3\u202fPM.wav")
+    words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/in", f"out={tmp_path}/out", "format=ctm")
+    run("transcribe", *words)
+    (first, *_) = (tmp_path / "out").read_text().splitlines()
+    assert first.split()[0] == "at_3_PM"
+    run("transcribe", *words, "continue=true")
+
+
+def test_a_phone_that_the_model_lacks_is_told_with_its_line(root, tmp_path):
+    lines = [{"audio": f"{root}/talks/00.wav", "phones": phones} for phones in ("HH", "HH QQ")]
+    (tmp_path / "m.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/m.jsonl")
+    message = complaint("transcribe", *words)
+    assert "m.jsonl:2" in message
+    assert "QQ" in message
 
 
 def test_the_errors_of_the_rest_are_not_those_of_all(root, tmp_path, capfd):

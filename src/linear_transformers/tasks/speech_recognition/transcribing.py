@@ -125,6 +125,7 @@ def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
     model, shape = trained.task.model, trained.shape
     language_model = _language_model(job, shape)
     every_one, counts = _recordings(job, shape), []
+    _check_ids(job, every_one)
     recordings = _unfinished(job, every_one) if job.continue_ else every_one
     start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(job) as out:
@@ -170,21 +171,25 @@ def _recordings(job: Transcribe, shape: SpeechShape) -> list[Listed]:
     path = Path(job.audio)
     if path.suffix == MANIFEST:
         return [
-            Listed(str(u.audio), shape.encode(u.units), u.duration)
-            for u in _manifest(path, shape, "audio")
+            Listed(str(u.audio), labels, u.duration)
+            for u, labels in _manifest(path, shape, "audio")
         ]
     names = ["-"] if job.audio == "-" else [str(recording) for recording in recordings_in(path)]
     return [Listed(name) for name in names]
 
 
-def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[Utterance]:
+def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[tuple[Utterance, list[int]]]:
+    """Yield a manifest's utterances and their labels."""
     for line in read_manifest(path, shape.kind):
         if not isinstance(line, Utterance):
             fault = line.partition(" Give data.")[0]
             raise ValueError(
                 f"{option}={path}: {fault} The model has {shape.kind}: give a manifest with those."
             )
-        yield line
+        try:
+            yield line, shape.encode(line.units)
+        except ValueError as error:
+            raise ValueError(f"{option}: {line.place}: {error}") from error
 
 
 def _groups(
@@ -255,32 +260,43 @@ def _utterance(job: Transcribe, name: str) -> str:
     """Return a recording's id in a CTM, in which neither ids nor labels have spaces."""
     inside = Path(job.audio).is_dir()
     short = Path(name).relative_to(job.audio) if inside else Path(Path(name).name)
-    return str(short.with_suffix("")).replace(" ", "_")
+    return "_".join(str(short.with_suffix("")).split())
+
+
+def _check_ids(job: Transcribe, recordings: Sequence[Listed]) -> None:
+    """Refuse two recordings of one id in a CTM, whose lines nobody could tell apart."""
+    if job.format != "ctm":
+        return
+    names = dict.fromkeys(listed.name for listed in recordings)  # a manifest may repeat one
+    twice, count = Counter(_utterance(job, name) for name in names).most_common(1)[0]
+    if count > 1:
+        raise ValueError(
+            f"format=ctm would call {count} recordings {twice}. Use format=json, or rename them."
+        )
 
 
 def _unfinished(job: Transcribe, recordings: Sequence[Listed]) -> list[Listed]:
     """Return the recordings that an earlier job, which was stopped, has not written.
 
     Raises:
-        ValueError: The file has another format, or does not tell recordings apart.
+        ValueError: The file has another format. It is left as it is.
     """
     path = Path(str(job.out))
     if not path.is_file():
         return list(recordings)  # it was stopped before the first one
-    mend_lines(path)
-    lines = path.read_text(encoding="utf-8").splitlines()
+    text = path.read_bytes()
+    try:
+        lines = text[: text.rfind(b"\n") + 1].decode().splitlines()
+        written = [_key_of(job.format, line) for line in lines]
+        if text and not written:
+            raise ValueError
+    except ValueError as error:
+        raise ValueError(
+            f"{path} has no lines of format={job.format}. Give its own, or remove it."
+        ) from error
+    mend_lines(path)  # only now: it may have been another file
     key = partial(_utterance, job) if job.format == "ctm" else str
     names = [key(listed.name) for listed in recordings]
-    if job.format == "ctm" and len({*names}) < len(names):
-        twice, _ = Counter(names).most_common(1)[0]
-        raise ValueError(
-            f"continue=true cannot tell the recordings apart that {path} calls {twice}. "
-            "Transcribe all of them again, or use format=json."
-        )
-    try:
-        written = [_key_of(job.format, line) for line in lines]
-    except ValueError as error:
-        raise ValueError(f"{path} has no lines of format={job.format}. Give its own.") from error
     if job.format == "ctm" and written:  # its last recording may lack lines
         kept = [line for line, name in zip(lines, written, strict=True) if name != written[-1]]
         with replacing(path) as part:
@@ -345,7 +361,7 @@ def _stream(job: Transcribe, trained: SpeechModel) -> Outcome:
 def _language_model(job: Transcribe, shape: SpeechShape) -> NGram | None:
     if job.lm is None:
         return None
-    sequences = [shape.encode(u.units) for u in _manifest(Path(job.lm), shape, "lm")]
+    sequences = [labels for _, labels in _manifest(Path(job.lm), shape, "lm")]
     return NGram(sequences, len(shape.labels), order=job.lm_order)
 
 
