@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from linear_transformers.data import ImageShape
-from linear_transformers.data.image_file import read_image
+from linear_transformers.data.image_file import read_image, size_of
 from linear_transformers.data.masks import mask_of
 
 GREY, COLOUR = ImageShape(4, 6, 1, 256), ImageShape(4, 6, 3, 256)
@@ -155,6 +155,21 @@ def test_several_pictures_in_one_file_are_refused(saved, raises_one_line):
     path = saved(frames[0], "moving.gif", save_all=True, append_images=frames[1:])
     with raises_one_line("moving.gif", "3 pictures"):
         read(path)
+
+
+def test_what_a_telephone_adds_to_a_picture_is_left_out(saved):
+    """Two JPEGs in a file: the picture, and a small or a deep one of it."""
+    first = Image.new("L", (6, 4), 100)
+    path = saved(first, "phone.mpo", save_all=True, append_images=[Image.new("L", (6, 4))])
+    assert size_of(path) == (6, 4)
+    assert (read(path) == 100).all()
+
+
+def test_an_animation_is_refused_by_its_header(saved, raises_one_line):
+    frames = [Image.fromarray(RAMP + i) for i in range(3)]
+    path = saved(frames[0], "moving.png", save_all=True, append_images=frames[1:])
+    with raises_one_line("moving.png", "3 pictures"):
+        size_of(path)
 
 
 @pytest.mark.parametrize("mode", ["I", "F"])

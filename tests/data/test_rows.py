@@ -63,6 +63,22 @@ def test_rows_are_those_of_the_arrays_one_after_the_other():
         np.testing.assert_array_equal(rows[which], whole[which])
 
 
+def test_an_array_and_shards_of_it_are_not_both_read(tmp_path, raises_one_line):
+    """Each image would be in training and, held out, in validation."""
+    for name in ("x_train", "x_train-0", "x_test"):
+        np.save(tmp_path / f"{name}.npy", images(8, 4, 4))
+    with raises_one_line("x_train.npy and x_train-0.npy", "Remove"):
+        _ = ArrayImages(str(tmp_path), **OPTIONS).splits
+
+
+def test_what_else_a_folder_has_is_not_read(tmp_path):
+    for name in ("x_train", "x_test"):
+        np.save(tmp_path / f"{name}.npy", images(8, 4, 4))
+    np.save(tmp_path / "mean.npy", np.float64(0.5))
+    (tmp_path / "._x_train.npy").write_bytes(b"macOS")
+    assert len(ArrayImages(str(tmp_path), **OPTIONS).splits.test) == 8
+
+
 def test_shards_of_different_sizes_are_refused(tmp_path, raises_one_line):
     np.save(tmp_path / "x_train-0.npy", images(8, 4, 4))
     np.save(tmp_path / "x_train-1.npy", images(8, 4, 5))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import soundfile
 
 from linear_transformers.tasks.speech_recognition.streaming import from_standard_input, pieces
 
@@ -45,6 +46,17 @@ def test_a_truncated_wav_on_a_pipe_is_refused(heard, raises_one_line):
 @pytest.mark.parametrize("size", [0x7FFFF000, 0x7FFFFF00, 0x80000000, 0xFFFFFFFF])
 def test_a_wav_that_does_not_know_its_size_is_heard_to_its_end(heard, size):
     np.testing.assert_array_equal(heard(wav(size=size)), SAMPLES / np.float32(2**15))
+
+
+@pytest.mark.parametrize("form", ["AIFF", "NIST", "AU", "CAF", "RF64"])
+def test_another_format_is_not_heard_as_noise(heard, request, form, raises_one_line):
+    file = io.BytesIO()
+    soundfile.write(file, SAMPLES, RATE, format=form, subtype="PCM_16")
+    if "at once" in request.node.name:
+        np.testing.assert_array_equal(heard(file.getvalue()), SAMPLES / np.float32(2**15))
+    else:
+        with raises_one_line("Standard input", "sox"):
+            heard(file.getvalue())
 
 
 @pytest.mark.parametrize("missing", ["channels", "rate"])

@@ -20,6 +20,7 @@ from linear_transformers.data.images import (
 from linear_transformers.data.rows import Rows, StoredRows, in_parts, some
 from linear_transformers.data.sequences import Splits
 
+PREFIXES = ("x_", "keep_")
 NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
 
 
@@ -74,7 +75,7 @@ class ArrayImages(ImageSource):
         arrays = self._read()
         for name in arrays:
             # Other arrays, such as labels, are ignored; a misspelt mask must be an error.
-            if name.startswith(("x_", "keep_")) and name not in NAMES:
+            if name.startswith(PREFIXES) and name not in NAMES:
                 raise ValueError(f"{self.path}: array {name} is unknown. Known are {NAMES}.")
         train = self._images(arrays, "x_train", mask="keep_train")
         test = self._images(arrays, "x_test", mask="keep_test")
@@ -121,7 +122,14 @@ class ArrayImages(ImageSource):
         """Return the arrays of a folder, of which those of images stay in their files."""
         shards: dict[str, list[np.ndarray]] = {}
         for path in sorted(self.path.glob("*.npy"), key=_in_order):
-            name = path.stem.partition("-")[0]
+            if not path.name.startswith(PREFIXES):
+                continue
+            name, shard, _ = path.stem.partition("-")
+            if shard and (self.path / f"{name}.npy").is_file():
+                raise ValueError(
+                    f"{self.path} has {name}.npy and {path.name}: one array, or shards of it. "
+                    "Remove what is not to be read."
+                )
             try:
                 # Copied on writing, which nobody does: torch warns of tensors that are read-only.
                 part = np.load(path, mmap_mode="c", allow_pickle=False)

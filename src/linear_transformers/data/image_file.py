@@ -61,7 +61,7 @@ def size_of(path: Path) -> tuple[int, int]:
     """Return a picture's width and height as it is seen, from its header.
 
     Raises:
-        ValueError: It is no picture.
+        ValueError: It is no picture, or several.
     """
     try:
         with Image.open(path, formats=("PNG", "JPEG")) as picture:
@@ -69,8 +69,11 @@ def size_of(path: Path) -> tuple[int, int]:
             # Of a PNG without, Pillow would decode it all to look behind its pixels.
             exif = picture.getexif() if picture.format == "JPEG" or "exif" in picture.info else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
+            frames = _frames(picture)
     except (*DAMAGE, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a picture that can be read. Remove it.") from error
+    if frames != 1:
+        raise ValueError(f"{path} holds {frames} pictures. Remove it, or give one of them.")
     return (height, width) if turned else (width, height)
 
 
@@ -85,7 +88,7 @@ def _load(path: Path) -> Image.Image:
             warnings.filterwarnings("ignore", ".*(EXIF|MPO).*", UserWarning)  # not of the picture
             Image.init()  # Pillow would also try programs, Ghostscript for one
             with Image.open(path, formats=[f for f in FORMATS if f in Image.OPEN]) as picture:
-                frames = getattr(picture, "n_frames", 1)
+                frames = _frames(picture)
                 picture.load()
                 picture = ImageOps.exif_transpose(picture)
     except UnidentifiedImageError as error:
@@ -99,6 +102,11 @@ def _load(path: Path) -> Image.Image:
     if frames != 1:
         raise ValueError(f"{path} holds {frames} pictures. Give a file with one.")
     return picture
+
+
+def _frames(picture: Image.Image) -> int:
+    """Return how many pictures a file holds. What telephones and drones add to one is none."""
+    return 1 if picture.format == "MPO" else getattr(picture, "n_frames", 1)
 
 
 def _eight_bits(picture: Image.Image, path: Path) -> Image.Image:

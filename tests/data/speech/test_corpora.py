@@ -152,6 +152,13 @@ def test_without_a_validation_manifest_speakers_are_held_out(tmp_path):
     assert len(data.utterances("train")) + len(data.utterances("val")) == 12
 
 
+def test_of_one_speaker_nobody_can_be_held_out(tmp_path, raises_one_line):
+    rows = [{"audio": f"{i}.wav", "speaker": "me", "phones": "B"} for i in range(9)]
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with raises_one_line("one speaker, me", "data.val=FILE"):
+        corpus(tmp_path, val=None, val_share=0.25).utterances("val")
+
+
 @pytest.mark.parametrize(
     ("share", "held"),
     [(0.001, 1), (0.05, 5), (0.1, 10), (0.25, 25), (0.4, 40), (0.6, 60), (0.9, 90), (0.999, 99)],

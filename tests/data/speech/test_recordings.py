@@ -7,7 +7,9 @@ import torch
 from torchaudio.functional import resample
 
 from linear_transformers.data.speech import log_mel, read_audio, recordings_in
+from linear_transformers.data.speech.audio import ratio_of
 from linear_transformers.data.speech.features import at_speed, num_frames, shift_samples
+from linear_transformers.tasks.speech_recognition.streaming import pieces
 
 RATE = 16000
 
@@ -52,6 +54,39 @@ def test_other_rates_and_channels_are_converted_or_refused(tmp_path, raises_one_
     torch.testing.assert_close(read_audio(path, RATE), expected)
     with raises_one_line("2 channels", "22050 Hz", "16000 Hz", "data.convert=true"):
         read_audio(path, RATE, convert=False)
+
+
+@pytest.mark.parametrize("rate", [15999, 16001, 44101])
+def test_a_strange_rate_is_converted_in_little_memory(tmp_path, rate):
+    """A filter of 16,001 phases of 16,000 would fill gigabytes."""
+    soundfile.write(tmp_path / "a.wav", tone(rate=rate), rate, subtype="FLOAT")
+    read = read_audio(tmp_path / "a.wav", RATE)
+    assert abs(len(read) - RATE // 2) <= 1
+    assert (read[100:-100] - torch.from_numpy(tone())[: len(read)][100:-100]).abs().mean() < 0.02
+
+
+@pytest.mark.parametrize(("rate", "ratio"), [(44100, (441, 160)), (8000, (1, 2)), (16000, (1, 1))])
+def test_a_usual_rate_is_converted_exactly(rate, ratio):
+    assert ratio_of(rate, RATE) == ratio
+
+
+def test_a_recording_that_does_not_say_how_long_it_is_is_refused(tmp_path, raises_one_line):
+    """Of a FLAC that was written to a pipe: 36 bits at byte 21 are zero."""
+    soundfile.write(tmp_path / "a.flac", tone(), RATE)
+    data = bytearray((tmp_path / "a.flac").read_bytes())
+    data[21] &= 0xF0
+    data[22:26] = bytes(4)
+    (tmp_path / "a.flac").write_bytes(data)
+    with raises_one_line("a.flac does not say how long it is", "pipe"):
+        read_audio(tmp_path / "a.flac", RATE)
+    with raises_one_line("a.flac does not say how long it is", "pipe"):
+        list(pieces(str(tmp_path / "a.flac"), 0.1, RATE))
+
+
+def test_a_file_without_a_header_is_refused(tmp_path, raises_one_line):
+    (tmp_path / "a.raw").write_bytes(bytes(100))
+    with raises_one_line("a.raw is not a recording that can be read"):
+        read_audio(tmp_path / "a.raw", RATE)
 
 
 def write(path, samples=None) -> bytes:

@@ -230,6 +230,16 @@ def test_a_folder_is_all_text_below_it(tmp_path):
     assert [{*names(again.texts(split))} for split in ("train", "val", "test")] == found
 
 
+def test_a_text_is_read_once_whatever_names_it_twice(tmp_path):
+    (tmp_path / "inside").mkdir()
+    for i in range(30):
+        write(tmp_path / "inside" / f"{i}.txt", f"text {i}")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "inside" / "3.txt")
+    data = TextFiles(2, path=f"{tmp_path}/**/**/*.txt", segment=8)
+    found = [names(data.texts(split)) for split in ("train", "val", "test")]
+    assert sum(map(len, found)) == 30
+
+
 def test_texts_to_validate_and_test_on_are_given(tmp_path):
     paths = {s: write(tmp_path / s, TEXT + s) for s in ("train", "val", "test")}
     data = TextFiles(2, path=paths["train"], val=paths["val"], test=paths["test"])

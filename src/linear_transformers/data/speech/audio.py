@@ -3,6 +3,7 @@
 import io
 import shutil
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,16 @@ from jaxtyping import Float
 from torch import Tensor
 from torchaudio.functional import resample
 
+from linear_transformers.data.base import is_hidden
+
 Waveform = Float[Tensor, "samples"]
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", ".wv2")
 # The sizes in the header of a WAV that can be believed. Programs that write to a pipe do not know
 # the size yet, and put 0, about 2 GiB (sox, arecord), or 0xFFFFFFFF (ffmpeg).
 KNOWN_SIZES = range(1, 0x7FFF0000)
+UNKNOWN_LENGTH = 2**62  # frames; libsndfile's sign of it is about twice as many
 RATES = range(1000, 768_001)  # Hz
+MOST_STEPS = 1000  # of a rate that is converted, after which both rates have a sample again
 # Seconds by which a recording may differ from its manifest, where durations are rounded.
 TOLERANCE = 0.05
 
@@ -42,8 +47,8 @@ def read_audio(
     try:
         with soundfile.SoundFile(_decompressed(path)) as file:
             claimed, rate = file.frames, file.samplerate
-            samples = file.read(dtype="float32", always_2d=True)
-    except soundfile.SoundFileError as error:
+            samples = read_samples(file, str(path))
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: it has no header
         raise ValueError(
             f"{path} is not a recording that can be read ({str(error).splitlines()[-1]})."
         ) from error
@@ -59,6 +64,28 @@ def read_audio(
             "or another recording."
         )
     return converted(samples, rate, sample_rate, str(path), convert=convert)
+
+
+def read_samples(file: soundfile.SoundFile, name: str) -> np.ndarray:
+    """Return the samples [n, channels] of an open file.
+
+    Raises:
+        ValueError: See `check_length`.
+    """
+    check_length(file, name)
+    return file.read(dtype="float32", always_2d=True)
+
+
+def check_length(file: soundfile.SoundFile, name: str) -> None:
+    """Refuse a file that does not say how long it is.
+
+    Raises:
+        ValueError: It does not: a FLAC that was written to a pipe, say.
+    """
+    if file.frames >= UNKNOWN_LENGTH:
+        raise ValueError(
+            f"{name} does not say how long it is: it was written to a pipe. Write it to a file."
+        )
 
 
 def _decompressed(path: Path) -> Path | io.BytesIO:
@@ -102,7 +129,17 @@ def converted(
     waveform = torch.from_numpy(samples.mean(axis=1))
     if rate == sample_rate or len(waveform) == 0:  # of which torchaudio makes an error
         return waveform
-    return resample(waveform, rate, sample_rate)
+    return resample(waveform, *ratio_of(rate, sample_rate))
+
+
+def ratio_of(rate: int, wanted: int) -> tuple[int, int]:
+    """Return two numbers in the ratio of two rates, or near it where it has large ones only.
+
+    A filter has as many entries as their product: of 16,001 and 16,000 it would fill gigabytes.
+    """
+    near = Fraction(min(rate, wanted), max(rate, wanted)).limit_denominator(MOST_STEPS)
+    numbers = (near.numerator, near.denominator)
+    return numbers if rate < wanted else numbers[::-1]
 
 
 def check_rate(rate: int, name: str) -> None:
@@ -170,7 +207,8 @@ def recordings_in(path: Path) -> list[Path]:
         ValueError: There is none.
     """
     if path.is_dir():
-        found = sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES)
+        below = (p for p in path.rglob("*") if not is_hidden(p.relative_to(path)))
+        found = sorted(p for p in below if p.suffix.lower() in SUFFIXES)
         if not found:
             raise ValueError(f"{path} holds no recordings: no file ends in {', '.join(SUFFIXES)}.")
         return found

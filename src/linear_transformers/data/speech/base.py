@@ -62,7 +62,7 @@ class SpeechSource(DataSource):
         batch_frames: Count = 8000,
         labels: str = "phones",
         sample_rate: Annotated[int, Ge(1000), Le(768_000)] = 16000,
-        num_mels: Annotated[int, Ge(1), Le(1024)] = 40,
+        num_mels: Annotated[int, Ge(4), Le(1024)] = 40,
         speeds: Sequence[Annotated[float, Ge(0.1), Le(10)]] = (1.0,),
         max_seconds: Seconds = 24.0,
         convert: bool = True,

@@ -18,6 +18,7 @@ from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.files import replacing
 
+LEAST = 0.01  # standard deviation: what float16 rounds away, in a band that is the same always
 VERSION = 1  # of the features: increase it when their computation changes
 
 
@@ -60,7 +61,7 @@ class FeatureCache:
             part = self.frames[start : start + (1 << 16)].astype(np.float64)
             total, squares = total + part.sum(0), squares + np.square(part).sum(0)
         mean = total / count
-        deviation = np.sqrt(np.maximum(squares / count - np.square(mean), 1e-10))
+        deviation = np.sqrt(np.maximum(squares / count - np.square(mean), LEAST**2))
         return mean.astype(np.float32), deviation.astype(np.float32)
 
 

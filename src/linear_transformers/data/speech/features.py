@@ -6,7 +6,7 @@ from torch import Tensor
 from torchaudio.compliance.kaldi import fbank
 from torchaudio.functional import resample
 
-from linear_transformers.data.speech.audio import Waveform
+from linear_transformers.data.speech.audio import Waveform, ratio_of
 
 WINDOW_MS, SHIFT_MS = 25, 10  # Kaldi's defaults
 BLOCK = 6000  # frames computed at once: each copies its samples
@@ -56,4 +56,4 @@ def at_speed(waveform: Waveform, speed: float, sample_rate: int) -> Faster:
     """Return a waveform played faster or slower: speed perturbation (Ko et al., 2015)."""
     if speed == 1.0:
         return waveform
-    return resample(waveform, round(speed * sample_rate), sample_rate)
+    return resample(waveform, *ratio_of(round(speed * sample_rate), sample_rate))

@@ -3,6 +3,7 @@
 import lzma
 import re
 from pathlib import Path
+from unicodedata import normalize
 
 from linear_transformers.data.speech.labels import units_of
 
@@ -28,14 +29,15 @@ class Lexicon:
         opened = lzma.open if path.suffix == ".xz" else open
         self.words: dict[str, tuple[str, ...]] = {}
         try:
-            with opened(path, "rt", encoding="utf-8") as file:
+            with opened(path, "rt", encoding="utf-8-sig") as file:
                 lines = file.readlines()
         except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
             raise ValueError(f"The lexicon {path} cannot be read ({error}).") from error
         for line in lines:
             word, *phones = line.split("#")[0].split() or [";;;"]
             if not word.startswith(";;;") and not re.search(r"\(\d+\)$", word) and phones:
-                self.words.setdefault(word.upper(), units_of(phones, "phones"))
+                word = normalize("NFC", word).upper()  # as `units_of` has texts
+                self.words.setdefault(word, units_of(phones, "phones"))
         if not self.words:
             raise ValueError(f"The lexicon {path} lists no words: each line is WORD PH ON ES.")
 

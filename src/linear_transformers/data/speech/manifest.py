@@ -52,7 +52,7 @@ def read_manifest(
         raise ValueError(f"The manifest {path} does not exist.")
     try:
         # Not splitlines: JSON may hold the line separators of Unicode as they are.
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise ValueError(f"The manifest {path} is not UTF-8 text ({error.reason}).") from error
     if not any(line.strip() for line in lines):

@@ -131,8 +131,16 @@ def held_out(utterances: list[Utterance], share: float) -> set[str]:
     """Return a share of the speakers, evenly spaced in sorted order: at least one, and never all.
 
     A recording stands for an unknown speaker.
+
+    Raises:
+        ValueError: There is one speaker.
     """
     speakers = sorted({u.speaker or u.audio.name for u in utterances})
+    if len(speakers) == 1:
+        raise ValueError(
+            f"All training utterances are of one speaker, {speakers[0]}, and speakers are held out "
+            "for validation. Give data.val=FILE."
+        )
     every = 1 / share
     held = [s for i, s in enumerate(speakers) if (i + 0.5 - every / 2) % every < 1]
     return set((held or speakers[-1:])[: len(speakers) - 1])

@@ -121,6 +121,8 @@ class TextFiles(TextSource):
             files = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207
             what = "names no text"
         files = [file for file in files if file.is_file()]
+        # Once each, whatever a pattern or links say twice.
+        files = [*{file.resolve(): file for file in reversed(files)}.values()][::-1]
         kept = [file for file in files if file.stat().st_size > 0]
         for file in kept if len(files) == 1 else ():
             if file.suffix in COMPRESSED:

@@ -35,7 +35,7 @@ def report(
     (text,) = drawn(task.model, task.distribution, task.shape, n=1, seed=0)
     output.table("samples/test", [{"text": text}])
     file = output.file("drawn.txt")
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     print(f"\n{text}")
     report_costs(task, data.noun, output)
     return [f"drawn    {shown(file)}"]

@@ -204,7 +204,9 @@ class _Texts:
 
     def _open(self) -> None:
         for row in self.rows:
-            file = (self.folder / row["file"]).open("w", buffering=1, newline="")  # line by line
+            file = (self.folder / row["file"]).open(
+                "w", buffering=1, encoding="utf-8", newline=""
+            )  # line by line
             self._files.append(file)
         self._write([self.prompt] * len(self._texts))
         if len(self._texts) == 1:
@@ -264,7 +266,7 @@ def _save(trained: LanguageModel, told: dict[str, Any], texts: _Texts, path: Pat
         "texts": texts.rows,
     }
     with replacing(path) as partial:
-        partial.write_text(json.dumps(record, indent=1, ensure_ascii=False))
+        partial.write_text(json.dumps(record, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
 def _report(texts: _Texts, folder: Path, stepper: str) -> None:

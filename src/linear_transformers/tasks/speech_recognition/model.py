@@ -71,7 +71,7 @@ class SpeechModel(Trained):
         wanted = self.shape.sample_rate
         if isinstance(audio, Path | str):
             return read_audio(Path(audio), wanted)
-        samples = torch.as_tensor(audio, dtype=torch.float32).cpu()
+        samples = _samples(audio)
         columns = samples.unsqueeze(-1) if samples.ndim == 1 else samples
         if columns.ndim != 2 or not columns.shape[1]:
             raise ValueError(
@@ -114,7 +114,7 @@ class SpeechStream:
         """
         if self._ended:
             raise ValueError("The recording has ended: last=True was given. Begin a new stream.")
-        waveform = torch.as_tensor(samples, dtype=torch.float32).cpu()
+        waveform = _samples(samples)
         if waveform.ndim != 1:
             raise ValueError(
                 f"Samples {list(waveform.shape)} were given; a stream hears one channel, [n]."
@@ -132,6 +132,21 @@ class SpeechStream:
         fork = copy.copy(self)
         fork._listener, fork._resampler = copy.copy(self._listener), copy.copy(self._resampler)
         return fork
+
+
+def _samples(given: np.ndarray | Tensor) -> Tensor:
+    """Return samples in float32.
+
+    Raises:
+        ValueError: They are integers, whose range nobody has said.
+    """
+    samples = torch.as_tensor(given)
+    if not samples.is_floating_point():
+        raise ValueError(
+            f"Samples of {samples.dtype} were given; they are numbers from -1 to 1. Divide those "
+            "of 16 bits by 32768."
+        )
+    return samples.float().cpu()
 
 
 def features_of(waveform: Waveform, shape: SpeechShape, name: str) -> Float[Tensor, "t f"]:

@@ -18,15 +18,19 @@ from linear_transformers.data.speech import SpeechShape, Waveform, log_mel
 from linear_transformers.data.speech.audio import (
     KNOWN_SIZES,
     RATES,
+    check_length,
     checked,
     converted,
+    ratio_of,
+    read_samples,
     truncated,
     truncated_wav,
 )
 from linear_transformers.data.speech.features import num_frames, shift_samples
 from linear_transformers.models import SpeechEncoder
 
-PACKED = (b"fLaC", b"OggS")  # the first bytes of compressed files
+# What files begin with that are no WAV: FLAC, Ogg, tagged MP3, SPHERE, AIFF, large WAV, AU, CAF.
+PACKED = (b"fLaC", b"OggS", b"ID3", b"NIST", b"FORM", b"RF64", b"RIFX", b"riff", b".snd", b"caff")
 FILTER_WIDTH = 6  # of torchaudio's resampling, in zero crossings
 
 
@@ -82,9 +86,7 @@ class Resampler:
     """
 
     def __init__(self, rate: int, wanted: int):
-        common = math.gcd(rate, wanted)
-        self.rate, self.wanted = rate, wanted
-        self.step, self.made = rate // common, wanted // common
+        self.step, self.made = ratio_of(rate, wanted)
         # How far the filter looks, in whole steps: pieces are cut where both rates have a sample.
         reach = math.ceil(FILTER_WIDTH * self.step / min(self.step, self.made)) + 1
         self.context = math.ceil(reach / self.step)
@@ -92,7 +94,7 @@ class Resampler:
         self.steps_before = 0
 
     def __call__(self, waveform: Waveform, *, last: bool = False) -> Float[Tensor, "converted"]:
-        if self.rate == self.wanted:
+        if self.step == self.made:
             return waveform
         self.samples = torch.cat([self.samples, waveform])
         if len(self.samples) == 0:
@@ -101,7 +103,7 @@ class Resampler:
         ready = whole - self.steps_before - self.context
         if not last and ready <= 0:
             return waveform[:0]
-        made = resample(self.samples, self.rate, self.wanted)[self.steps_before * self.made :]
+        made = resample(self.samples, self.step, self.made)[self.steps_before * self.made :]
         if last:
             return made
         kept = max(0, self.steps_before + ready - self.context)
@@ -126,18 +128,19 @@ def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.nd
         return
     try:
         with soundfile.SoundFile(audio) as file:
+            check_length(file, audio)
             size = max(1, round(seconds * file.samplerate))
             while len(piece := file.read(size, dtype="float32", always_2d=True)):
                 yield checked(piece, audio), file.samplerate
             fault = truncated(Path(audio), file.tell(), file.frames)
-    except soundfile.SoundFileError as error:
+    except (soundfile.SoundFileError, TypeError) as error:
         raise ValueError(f"{audio} is not a recording that can be read ({error}).") from error
     if fault:
         raise ValueError(fault)
 
 
 def from_standard_input(sample_rate: int) -> Waveform:
-    """Read all of standard input: a WAV, FLAC or Ogg, or bare 16-bit samples at the rate.
+    """Read all of standard input: a WAV or another file, or bare 16-bit samples at the rate.
 
     Raises:
         ValueError: There are no samples, or they are truncated or cannot be read.
@@ -148,7 +151,8 @@ def from_standard_input(sample_rate: int) -> Waveform:
         samples, rate = whole.astype(np.float32)[:, None] / 2**15, sample_rate
     else:
         try:
-            samples, rate = soundfile.read(io.BytesIO(data), dtype="float32", always_2d=True)
+            with soundfile.SoundFile(io.BytesIO(data)) as file:
+                samples, rate = read_samples(file, "Standard input"), file.samplerate
         except soundfile.SoundFileError as error:
             raise ValueError(
                 f"Standard input is no recording that can be read ({error})."
@@ -168,7 +172,7 @@ def _from_pipe(
     channels, rate, left = 1, sample_rate, math.inf
     if rest.startswith(PACKED):
         raise ValueError(
-            "Standard input is packed audio, which cannot be streamed. Decode it: "
+            "Standard input is packed audio or no WAV, which cannot be streamed. Decode it: "
             "sox - -b 16 -e signed -t wav -."
         )
     if rest == b"RIFF":
