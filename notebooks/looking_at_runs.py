@@ -26,7 +26,9 @@ SWEEP = Path("runs/sweeps/looking")
 # yours will do instead.
 
 # %%
-if not (SWEEP / "results.json").exists():
+wanted = ["done"] * 2 * len(SEEDS)
+results = SWEEP / "results.json"
+if not results.exists() or [job["status"] for job in json.loads(results.read_text())] != wanted:
     options = [
         "model=linear,linear_conv",
         f"seed={','.join(map(str, SEEDS))}",
@@ -43,12 +45,13 @@ if not (SWEEP / "results.json").exists():
         "train",
         "-m",
         f"hydra.sweep.dir={SWEEP}",
+        "sweep.skip_done=true",  # of an earlier call that was interrupted
     ]
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     subprocess.run([*program, *options], env=environment, check=True, stdout=subprocess.DEVNULL)
 
-jobs = json.loads((SWEEP / "results.json").read_text())
-assert [job["status"] for job in jobs] == ["done"] * 2 * len(SEEDS)
+jobs = json.loads(results.read_text())
+assert [job["status"] for job in jobs] == wanted
 print((SWEEP / "results.md").read_text())
 
 # %% [markdown]

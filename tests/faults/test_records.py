@@ -282,6 +282,59 @@ def test_another_rate_is_refused_or_taken_on_purpose(again):
     assert {float(s["step"]) for s in state["state"].values()} == {2.0}
 
 
+def test_the_moments_are_kept_where_nothing_is_new_and_it_is_said(again):
+    assert "no option is another" in resumed(again, "resume=auto", "resume_optimizer=new")
+    (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
+    assert {float(s["step"]) for s in state["state"].values()} == {2.0}
+
+
+@pytest.mark.parametrize(
+    "word", ["callbacks.last.every_n_epochs=10", "callbacks.last.every_n_train_steps=100"]
+)
+def test_the_end_of_a_run_is_kept_however_rarely_it_saves(tmp_path, word):
+    rarely = (word, "trainer.check_val_every_n_epoch=10", "trainer.max_epochs=3")
+    base = (*FAST, *rarely, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+    run("train", *base)
+    assert read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["global_step"] == 3
+    assert "finished" in run("train", *base)
+    run("train", *base, "trainer.max_epochs=-1", "trainer.max_steps=5")
+    assert read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["global_step"] == 5
+
+
+def test_a_run_that_keeps_no_checkpoint_ends_as_others_do(tmp_path):
+    words = ("~callbacks.best", "~callbacks.last", f"paths.runs={tmp_path}", "run_id=a")
+    run("train", *FAST, *words)
+    assert not list((tmp_path / "a/checkpoints").iterdir())
+
+
+def test_a_run_of_averages_does_not_go_on_from_them_unawares(tmp_path):
+    """As weights they do not belong to the moments, and the weights would be lost."""
+    base = (*FAST, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+    run("train", *base, "callbacks=ema")
+    before = (tmp_path / "a/checkpoints/last.ckpt").read_bytes()
+    message = complaint("train", *base, "trainer.max_epochs=2")
+    assert "was made with callbacks=ema" in message
+    assert "init_from" in message
+    assert (tmp_path / "a/checkpoints/last.ckpt").read_bytes() == before
+    run("train", *base, "trainer.max_epochs=2", "callbacks=ema")
+    run("train", *FAST, f"paths.runs={tmp_path}", "train=false", "test=true", "resume=a")
+
+
+def test_a_run_of_the_same_name_elsewhere_has_a_best_of_its_own(again, tmp_path):
+    last = shutil.copy(again / "checkpoints/last.ckpt", tmp_path / "last.ckpt")
+    there = tmp_path / "there"
+    words = (f"resume={last}", f"paths.runs={there}", "run_id=a", "trainer.max_epochs=2")
+    run("train", *FAST, *words)
+    assert (there / "a/checkpoints/best.ckpt").is_file()
+
+
+def test_a_run_that_ends_by_the_clock_is_finished(tmp_path):
+    base = (*FAST, "trainer.max_epochs=-1", "+trainer.max_time=00:00:00:01", "scheduler=constant")
+    base = (*base, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+    run("train", *base)
+    assert "finished" in run("train", *base)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

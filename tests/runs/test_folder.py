@@ -116,6 +116,24 @@ def test_a_continued_run_keeps_the_configuration_it_began_with(tmp_path):
     assert "seed: 2" in (run.path / "config-2.yaml").read_text()
 
 
+def test_a_start_writes_over_the_configuration_of_no_other(tmp_path):
+    """One of them may have been damaged, and removed."""
+    run = opened(tmp_path, run_id="mine", seed=1)
+    opened(tmp_path, run_id="mine", seed=2, resume="auto")
+    (run.path / "config.yaml").unlink()
+    opened(tmp_path, run_id="mine", seed=3, resume="auto")
+    assert [path.name for path in run.configurations] == ["config-2.yaml", "config-3.yaml"]
+    assert "seed: 2" in (run.path / "config-2.yaml").read_text()
+
+
+@pytest.mark.parametrize("run_id", [None, "mine"])
+def test_a_folder_of_runs_that_is_not_there_is_named(tmp_path, run_id, raises_one_line):
+    """A disk that is not mounted, behind a link."""
+    (tmp_path / "runs").symlink_to(tmp_path / "nowhere")
+    with raises_one_line("runs", "Not a directory"):
+        claim_run(tmp_path / "runs", run_id=run_id, label="a")
+
+
 def test_a_run_without_checkpoints_says_so(tmp_path, raises_one_line):
     with raises_one_line("no checkpoint", "best.ckpt"):
         Run(tmp_path).best_checkpoint()

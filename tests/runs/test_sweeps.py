@@ -272,6 +272,24 @@ def test_a_search_goes_by_the_validation_figure(tmp_path):
     assert optuna.load_study(study_name="a", storage=storage).best_value == best["objective"]
 
 
+def test_a_job_that_fails_does_not_end_a_search(tmp_path):
+    pytest.importorskip("optuna")
+    failing = ("model.num_heads=3", "hydra/sweeper=search", "hydra.sweeper.n_trials=2")
+    with pytest.raises(AssertionError, match="No trials are completed"):
+        run_apart("train", "-m", *QUICK, *failing, f"paths.runs={tmp_path}")
+    jobs, _ = results(tmp_path)
+    assert [job["status"] for job in jobs] == ["failed", "failed"]
+
+
+def test_the_jobs_of_two_commands_do_not_share_a_folder(tmp_path):
+    base = ("-m", *QUICK, "test=false", f"paths.runs={tmp_path}", f"hydra.sweep.dir={tmp_path}/s")
+    run("train", *base, "seed=1,2")
+    message = complaint("train", *base, "model=linear,softmax")
+    assert "s has the jobs of another multirun" in message
+    assert [job["overrides"][-1] for job in json.loads((tmp_path / "s/results.json").read_text())]
+    run("train", *base, "seed=1,2", "sweep.skip_done=true")
+
+
 def test_a_launcher_that_is_not_installed_is_named_with_its_package():
     conf = Configurations.of("train")
     error = MissingConfigException("", missing_cfg_file="hydra/launcher/joblib")

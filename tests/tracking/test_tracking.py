@@ -320,7 +320,7 @@ def test_trackers_take_what_they_have_no_place_for(described):
     tracker = Record(described.folder / "metrics.jsonl")
     tracker.log_picture("a", described.folder / "none.png", 0)
     tracker.log_audio("a", described.folder / "none.wav", "", 0)
-    tracker.log_checkpoints(described.folder, described.folder)
+    tracker.log_checkpoints({"best": described.folder})
     assert not list(described.folder.iterdir())
 
 

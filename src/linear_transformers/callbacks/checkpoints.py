@@ -38,6 +38,9 @@ class _KeptCheckpoint(ModelCheckpoint):
             state_dict = moved | {
                 "best_k_models": {path.replace(before, here): best[path] for path in best}
             }
+        best = state_dict["best_model_path"]
+        if best and not Path(best).is_file():
+            return  # its score would keep this run from having one
         super().load_state_dict(state_dict)
 
 
@@ -69,7 +72,7 @@ class BestCheckpoint(_KeptCheckpoint):
 
 
 class LastCheckpoint(_KeptCheckpoint):
-    """The latest checkpoint: where a run is continued.
+    """The latest checkpoint: where a run is continued. There is one of the end, too.
 
     Args:
         run: The run's folder.
@@ -93,5 +96,16 @@ class LastCheckpoint(_KeptCheckpoint):
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save within an epoch, too: one epoch may be all of a run."""
         ends_epoch = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-        if not (ends_epoch or self.by_steps or self._should_skip_saving_checkpoint(trainer)):
+        if not (ends_epoch or self.by_steps):
+            self._save(trainer)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save what `every_n_epochs` and `every_n_train_steps` would leave out: the end."""
+        super().on_train_epoch_end(trainer, pl_module)
+        epochs, steps = trainer.current_epoch + 1, trainer.global_step
+        if trainer.should_stop or epochs == trainer.max_epochs or steps == trainer.max_steps:
+            self._save(trainer)
+
+    def _save(self, trainer: Trainer) -> None:
+        if not self._should_skip_saving_checkpoint(trainer):
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))

@@ -93,7 +93,7 @@ class Program:
             print(in_words_of_this_call(conf.help()))
             return
         register_project(self.project)
-        self.composed = False
+        self.at_work = False  # on a job: what it raises then is a bug
         self.sweep: Sweep | None = None
         run = hydra.main(
             version_base="1.3", config_path=str(conf.folders[0]), config_name=self.name
@@ -112,12 +112,12 @@ class Program:
         except JobFailedError:
             sys.exit(1)
         except (HydraException, OmegaConfBaseException, ValueError) as error:
-            if self.wants_traceback or self.composed:
+            if self.wants_traceback or self.at_work:
                 raise
             sys.exit(f"error: {about_composition(error, conf)}")
         except (OSError, RuntimeError) as error:
             # Of Hydra's folders; and of a launcher, one of whose processes was killed.
-            if self.wants_traceback or self.composed:
+            if self.wants_traceback or self.at_work:
                 raise
             sys.exit(f"error: {first_line(error)}.")
         finally:
@@ -182,14 +182,13 @@ class Program:
         return Sweep.open(
             runs_of(words, self.project),
             call=call_of(self.name),
-            command=[word for word in words if not word.startswith("sweep.")],
+            command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
             named=value_of(SWEEP_FOLDER, words),
             skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
         )
 
     def _task(self, cfg: DictConfig) -> float | None:
         """Run the job with a configuration that Hydra composed, as one of a multirun or alone."""
-        self.composed = True
         sys.argv = self.typed  # what a record, and a process that is started, have to say
         register_project(self.project)  # a launcher's process has not done so
         about = HydraConfig.get()
@@ -236,6 +235,7 @@ class Program:
         from linear_transformers.config.choices import allow, classes_in  # late: pydantic
 
         (module, _, function), runs = self.job.partition(":"), self.project
+        self.at_work = True
         try:
             with _traceback("1" if self.wants_traceback else None):  # for processes it starts
                 config, hidden = resolved_data(cfg), from_environment(cfg)
@@ -249,7 +249,7 @@ class Program:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                     with _uncollected():
                         import_module(module)
-                return getattr(import_module(module), function)(self.name, config, hidden), ""
+                outcome = getattr(import_module(module), function)(self.name, config, hidden)
         except (ValueError, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
             if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout.fileno()):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest
@@ -257,7 +257,11 @@ class Program:
             message = _for_people(error, runs)
             if self.wants_traceback or message is None:
                 raise
-            return None, message
+            outcome = None
+        else:
+            message = ""
+        self.at_work = False
+        return outcome, message
 
 
 def _hydras_first(words: Sequence[str]) -> list[str]:

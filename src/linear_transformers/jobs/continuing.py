@@ -6,13 +6,20 @@ from pathlib import Path
 from typing import Any
 
 from lightning import Trainer
+from lightning.pytorch.callbacks import Timer
 from torch import nn
 from torch.optim import Optimizer
 
 from linear_transformers.callbacks import StopEarly
 from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
 from linear_transformers.config.messages import brief
-from linear_transformers.runs.checkpoint import Found, check_finite, newest_whole, read_checkpoint
+from linear_transformers.runs.checkpoint import (
+    RAW,
+    Found,
+    check_finite,
+    newest_whole,
+    read_checkpoint,
+)
 from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, shown
 from linear_transformers.runs.metrics import rows_of
 from linear_transformers.tasks.base import Task
@@ -79,6 +86,7 @@ def check_agreement(
     choices: Mapping[str, Choice[Any]],
     task: Task,
     optimizer: str | None,
+    averages: bool,
 ) -> bool:
     """Refuse to continue a checkpoint of other data, of another model, or silently of another
     optimizer.
@@ -90,6 +98,7 @@ def check_agreement(
         task: The task.
         optimizer: What to do with the optimizer's state: `keep`, `new`, or None, which asks for
             the same optimizer and schedule.
+        averages: Whether the run goes on averaging weights, if it is to train; or does not train.
 
     Returns:
         Whether the optimizer or its schedule is another one.
@@ -112,6 +121,11 @@ def check_agreement(
     shapes = {name: value.shape for name, value in saved["state_dict"].items()}
     if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
         raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
+    if RAW in saved and not averages:
+        raise ValueError(
+            f"The checkpoint {path} was made with callbacks=ema. Give it the same, or start from "
+            "its averaged weights alone: init_from."
+        )
     changed = False
     for part, kind in (("optimizer", Optimizer), ("scheduler", Any)):
         if part not in choices:
@@ -163,10 +177,14 @@ def is_trained(found: Found, trainer: Trainer) -> bool:
         return True
     if progress < (trainer.min_epochs or 0) or step < (trainer.min_steps or 0):
         return False
+    states = found.checkpoint["callbacks"]
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, StopEarly):
-            state = found.checkpoint["callbacks"].get(callback.state_key, {})
+            state = states.get(callback.state_key, {})
             return state.get("wait_count", 0) >= callback.patience
+        if isinstance(callback, Timer) and (state := states.get(callback.state_key)):
+            callback.load_state_dict(state)
+            return (callback.time_remaining() or 0) <= 0  # of trainer.max_time
     return False
 
 

@@ -15,6 +15,7 @@ from linear_transformers.config.messages import hydra_value
 from linear_transformers.runs.folder import (
     AUTO,
     CHECKPOINTS,
+    Run,
     check_name,
     find_checkpoint,
     folder_of,
@@ -111,9 +112,9 @@ def use_of(
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
     path = find_checkpoint(ckpt, runs_of(arguments, project))
-    records = sorted(folder_of(path).glob("config*.yaml"), key=lambda x: (len(x.name), x.name))
+    records = Run(folder_of(path)).configurations
     if path.parent.name == CHECKPOINTS and records:
-        record = records[-1]  # of the latest start: config-10.yaml is after config-9.yaml
+        record = records[-1]
         try:
             config = yaml.safe_load(record.read_text())
         except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -9,6 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.config.choices import checked, plain
@@ -134,9 +135,12 @@ def _begin(
     found, changed = _found(job), False
     if found is not None:
         choices = {name: getattr(job, name) for name in (CONTINUED if job.train else TESTED)}
+        kinds = [x.target for x in job.callbacks.values() if isinstance(x.target, type)]
+        averages = any(issubclass(x, WeightAveraging) for x in kinds) or not job.train
         changed = check_agreement(
-            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer
-        )
+            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer,
+            averages=averages,
+        )  # fmt: skip
     config = without(plain(vars(job)), hidden)
     module = Training(
         task,
@@ -163,6 +167,8 @@ def _begin(
         data.check(share_of(trainer)[1])
     notes = [f"note     {line}" for line in task.prepare(data)]
     notes += _start(job, found, task)
+    if job.resume_optimizer == "new" and not changed:
+        notes.append("note     resume_optimizer=new: no option is another, so the moments are kept")
     open_run(run, config, rank=trainer.global_rank)
     with started(trackers if first else ()) as lines, ending_together(trainer):
         if first:
@@ -190,7 +196,7 @@ def _run(
             trainer.fit(module, loaders, ckpt_path=str(found.path) if found else None)
     if job.train and first:
         for tracker in trackers_of(trainer):
-            tracker.log_checkpoints(run.best_checkpoint(), run.last_checkpoint)
+            tracker.log_checkpoints(run.kept)
     if not job.test:
         return _outcome(run, task, first)
     if job.train:

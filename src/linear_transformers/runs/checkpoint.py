@@ -28,6 +28,9 @@ from linear_transformers.runs.folder import Run, folder_of, shown
 from linear_transformers.runs.metrics import summary
 
 FORMAT = 3
+# The weights as they are trained, where the average of callbacks=ema is the checkpoint's
+# `state_dict`: Lightning's name.
+RAW = "current_model_state"
 
 
 def described(config: dict[str, Any], shape: Shape) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
-from errno import ENOLCK, ENOSYS, EOPNOTSUPP
+from errno import ENOLCK, ENOSYS, ENOTDIR, EOPNOTSUPP
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,17 @@ class Run:
     def last_checkpoint(self) -> Path:
         return self.checkpoints / "last.ckpt"
 
+    @property
+    def kept(self) -> dict[str, Path]:
+        """The best checkpoint and the last, by these names, as far as they are there."""
+        paths = {name: self.checkpoints / f"{name}.ckpt" for name in ("best", "last")}
+        return {name: path for name, path in paths.items() if path.is_file()}
+
+    @property
+    def configurations(self) -> list[Path]:
+        """The configurations of its starts, in their order: the tenth after the ninth."""
+        return sorted(self.path.glob("config*.yaml"), key=lambda x: (len(x.name), x.name))
+
     def checkpoints_to_resume(self) -> list[Path]:
         """Return the checkpoints that there are: the last, then the others, the newest first."""
         found = sorted(self.checkpoints.glob("*.ckpt"), key=lambda path: -path.stat().st_mtime)
@@ -67,12 +78,11 @@ class Run:
         Raises:
             ValueError: The run has none.
         """
-        for name in ("best.ckpt", "last.ckpt"):
-            if (self.checkpoints / name).is_file():
-                return self.checkpoints / name
+        for path in self.kept.values():
+            return path
         raise ValueError(
             f"{self.path} has no checkpoint: {self.checkpoints} holds neither best.ckpt nor "
-            "last.ckpt. It was stopped before its first validation; train again."
+            "last.ckpt. It ended before one was saved; train again."
         )
 
 
@@ -149,10 +159,14 @@ def claim_folder(path: Path, *, numbered: bool) -> Path:
         FileExistsError: The path is taken, and not to be numbered.
         OSError: It cannot be made.
     """
-    claimed = path
+    claimed, above = path, path.parent
+    try:
+        above.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:  # a file, or a link to nowhere
+        raise NotADirectoryError(ENOTDIR, os.strerror(ENOTDIR), error.filename) from error
     for count in itertools.count(2):
         try:
-            claimed.mkdir(parents=True)
+            claimed.mkdir()
         except FileExistsError:
             if not numbered:
                 raise
@@ -178,9 +192,10 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
             remove_leftovers(folder, alone=run.lock is not None)
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
-        earlier = len(list(run.path.glob("config*.yaml")))
         # A continued run keeps what it was started with, and says what it goes on with.
-        name = f"config-{earlier + 1}.yaml" if earlier else "config.yaml"
+        name = "config.yaml"
+        if earlier := run.configurations:
+            name = f"config-{int(earlier[-1].stem.partition('-')[2] or 1) + 1}.yaml"
         with replacing(run.path / name) as partial:
             partial.write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     except OSError as error:

@@ -42,12 +42,16 @@ class Sweep:
     Args:
         folder: The multirun's folder.
         call: How to call the program again.
+        command: The words of the command line.
         skip_done: Whether jobs that are done are left out.
     """
 
-    def __init__(self, folder: Path, call: str, *, skip_done: bool = False):
+    def __init__(
+        self, folder: Path, call: str, *, command: Sequence[str] = (), skip_done: bool = False
+    ):
         self.folder = folder
         self.call = call
+        self.command = [*command]
         self.skip_done = skip_done
 
     @classmethod
@@ -82,22 +86,27 @@ class Sweep:
                 folder = _newest(above, command) if skip_done else None
                 now = above / f"{datetime.now():%Y%m%d-%H%M%S}"
                 folder = folder or claim_folder(now, numbered=True)
-            (folder / COMMAND).write_text(repr([*command]))
+            if not (note := folder / COMMAND).exists():
+                note.write_text(repr([*command]))
         except OSError as error:
             raise ValueError(
                 f"{error.filename or above}: {error.strerror}. Give paths.runs=DIR."
             ) from error
-        return cls(folder, call, skip_done=skip_done)
+        return cls(folder, call, command=command, skip_done=skip_done)
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep other multiruns out of the folder.
 
         Raises:
-            ValueError: Another one is in it.
+            ValueError: Another one is in it, or was.
         """
         lock = locked(self.folder, f"The multirun {shown(self.folder)}")
         try:
+            if (self.folder / COMMAND).read_text() != repr(self.command):
+                raise ValueError(
+                    f"{shown(self.folder)} has the jobs of another multirun. Name another folder."
+                )
             yield
         finally:
             if lock is not None:

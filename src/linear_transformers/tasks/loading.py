@@ -12,7 +12,7 @@ import torch
 from linear_transformers.config.choices import Choice, checked, checked_choice
 from linear_transformers.config.messages import brief, first_line
 from linear_transformers.data.base import DataSource, Shape
-from linear_transformers.runs.checkpoint import check_finite, read_checkpoint
+from linear_transformers.runs.checkpoint import RAW, check_finite, read_checkpoint
 from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.base import Task, Trained
 
@@ -94,7 +94,7 @@ def _rebuilding(path: Path) -> Iterator[None]:
 def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
     if which not in (None, *WEIGHTS):
         raise ValueError(f"weights={which} is unknown. Choose one of {list(WEIGHTS)}.")
-    raw = checkpoint.get("current_model_state")  # where an average stands in for it
+    raw = checkpoint.get(RAW)
     if which == "ema" and raw is None:
         raise ValueError(
             f"weights=ema was asked for, but {path} holds no average: its run was trained "

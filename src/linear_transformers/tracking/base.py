@@ -72,8 +72,8 @@ class Tracker(Logger):
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
         """Show rows that have the same keys."""
 
-    def log_checkpoints(self, best: Path, last: Path) -> None:
-        """Upload the checkpoints, if the configuration asks for it."""
+    def log_checkpoints(self, kept: Mapping[str, Path]) -> None:
+        """Upload the checkpoints that were kept, by name, if the configuration asks for it."""
 
     def finish(self, *, failed: bool) -> None:
         """Close the tracker's run, so that the next job of this process may open another."""

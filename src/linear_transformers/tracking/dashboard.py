@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from linear_transformers.provenance import call_with
+from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import rows_of
 from linear_transformers.tracking.wandb import STEP
 
@@ -62,7 +63,9 @@ def workspace(folder: Path, *, entity: str, project: str, by: str = MODEL) -> An
     rows = rows_of(folder / "metrics.jsonl")
     if not rows:
         raise ValueError(f"{folder}/metrics.jsonl has no records, so there is nothing to plot.")
-    group = yaml.safe_load((folder / "config.yaml").read_text())["group"]
+    if not (configurations := Run(folder).configurations):
+        raise ValueError(f"{folder} has no configuration, so its group is unknown.")
+    group = yaml.safe_load(configurations[-1].read_text())["group"]
     values = (pair for row in rows for pair in row.items())
     numbers = dict.fromkeys(name for name, value in values if isinstance(value, int | float))
 

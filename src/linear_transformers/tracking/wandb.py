@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -133,13 +133,13 @@ class WandbTracker(Tracker):
             table.add_data(*(row[column] for column in columns))
         self.log_metrics({name: table}, step)
 
-    def log_checkpoints(self, best: Path, last: Path) -> None:
+    def log_checkpoints(self, kept: Mapping[str, Path]) -> None:
         import wandb
 
         if not self.log_model:
             return
-        # W&B calls the artifact that came last `latest`.
-        for path, alias in ((best, "best"), (last, "latest")):
+        for name, path in kept.items():
+            alias = {"last": "latest"}.get(name, name)  # as W&B calls the artifact that came last
             artifact = wandb.Artifact(f"model-{self.version}", type="model")
             artifact.add_file(str(path), name="model.ckpt")
             self._tell(lambda run, a=artifact, n=alias: run.log_artifact(a, aliases=[n]))

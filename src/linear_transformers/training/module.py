@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 
 from linear_transformers.config.messages import nearest
 from linear_transformers.data.base import DataSource, Split
-from linear_transformers.runs.checkpoint import described
+from linear_transformers.runs.checkpoint import RAW, described
 from linear_transformers.runs.folder import Run, shown
 from linear_transformers.tasks.base import Evaluation, Loss, Statistics, Task
 from linear_transformers.training.devices import share_of
@@ -222,7 +222,7 @@ class Training(LightningModule):
         Raises:
             ValueError: Something in it is not finite. Nothing is written then.
         """
-        for part in ("state_dict", "current_model_state"):
+        for part in ("state_dict", RAW):
             state = checkpoint.get(part, {})  # with buffers, which may be infinite: masks are
             for name, _ in self.named_parameters():
                 if not all_finite(state.get(name)):

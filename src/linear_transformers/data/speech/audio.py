@@ -138,8 +138,8 @@ def ratio_of(rate: int, wanted: int) -> tuple[int, int]:
     A filter has as many entries as their product: of 16,001 and 16,000 it would fill gigabytes.
     """
     near = Fraction(min(rate, wanted), max(rate, wanted)).limit_denominator(MOST_STEPS)
-    numbers = (near.numerator, near.denominator)
-    return numbers if rate < wanted else numbers[::-1]
+    less, more = near.numerator, near.denominator
+    return (less, more) if rate < wanted else (more, less)
 
 
 def check_rate(rate: int, name: str) -> None:
