@@ -58,7 +58,7 @@ def hybrids(window: int, *common: str) -> dict[str, tuple[str, ...]]:
 
 def images(experiment: str, *, two_rows: int) -> Plan:
     """Return the plan of the paper's tables 1 and 2, and of what was found on the digits."""
-    references = ("softmax", GIVEN, "linear_conv, Muon")
+    references = ("softmax", GIVEN, GIVEN_WINDOWS, "linear_conv, Muon")
     variants = {
         "linear": (*LINEAR, *RADAM),
         "softmax": (*SOFTMAX, *RADAM),
@@ -87,7 +87,7 @@ PLANS = {
     "digits": Plan(
         ("data=digits", "model.dropout=0.1"),
         {"batch_size": 4},
-        ("softmax", GIVEN, "linear_conv, Muon, dropout 0.2"),
+        ("softmax", GIVEN, GIVEN_WINDOWS, "linear_conv, Muon, dropout 0.2"),
         {
             "linear": (*LINEAR, *RADAM),
             "softmax": (*SOFTMAX, *RADAM),
