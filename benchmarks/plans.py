@@ -143,7 +143,7 @@ PLANS = {
             "linear": LINEAR,
             "linear_conv": (*BEST, "model.feedforward_dim=448"),
             "gated": ("model=gated",),
-            "hybrid": ("model=hybrid", "model.feedforward_dim=480"),
+            "hybrid": ("model=hybrid", "model.feedforward_dim=448"),
             "lstm": ("model=lstm", "model.feedforward_dim=256"),
         },
         (0, 1),
