@@ -240,6 +240,15 @@ def test_a_text_is_read_once_whatever_names_it_twice(tmp_path):
     assert sum(map(len, found)) == 30
 
 
+def test_characters_that_training_has_not_seen_are_counted(tmp_path):
+    """A model of them does not say which they are: its bits per byte are too few."""
+    train, test = (write(tmp_path / name, TEXT) for name in ("train", "test"))
+    paths = {"path": train, "val": write(tmp_path / "val", TEXT + "λ%λ"), "test": test}
+    (note,) = TextFiles(2, **paths, tokens="characters", segment=8).notes()
+    assert note.startswith("3 characters of val are in no training text")
+    assert TextFiles(2, **paths, segment=8).notes() == []
+
+
 def test_texts_to_validate_and_test_on_are_given(tmp_path):
     paths = {s: write(tmp_path / s, TEXT + s) for s in ("train", "val", "test")}
     data = TextFiles(2, path=paths["train"], val=paths["val"], test=paths["test"])

@@ -21,6 +21,7 @@ from linear_transformers.data.text.segments import (
 )
 from linear_transformers.data.text.tokens import (
     TOKENIZERS,
+    UNKNOWN,
     Tokenizer,
     VocabularySize,
     check_tokens,
@@ -122,7 +123,15 @@ class TextSource(DataSource):
 
     def notes(self) -> list[str]:
         """Return what a run has to say of its texts, in lines."""
-        return []
+        if self.kind != "characters":
+            return []  # all texts have tokens
+        counts = {x: int((self.documents(x).tokens == UNKNOWN).sum()) for x in ("val", "test")}
+        return [
+            f"{count} characters of {split} are in no training text: bits per byte take each for "
+            "three bytes, and do not say which it is. data.tokens=bytes does"
+            for split, count in counts.items()
+            if count
+        ]
 
     def texts(self, split: Split) -> list[Document]:
         """Return the documents of a split, found at the first use."""

@@ -62,7 +62,7 @@ class TextFiles(TextSource):
         self._notes: list[str] = []
 
     def notes(self) -> list[str]:
-        return self._notes
+        return [*self._notes, *super().notes()]
 
     def find(self) -> dict[Split, list[Document]]:
         found: dict[Split, list[Document]] = {
