@@ -1,8 +1,13 @@
 """Who sees which image when, on one device and on several."""
 
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
 import pytest
 
-from linear_transformers.data.batches import EpochBatches, EvaluationBatches
+from linear_transformers.callbacks.resuming import EpochPlace
+from linear_transformers.data.batches import BucketBatches, EpochBatches, EvaluationBatches
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3])
@@ -42,3 +47,47 @@ def test_evaluation_sees_everything_once_in_equally_many_batches(num_items, worl
     assert sorted(i for batches in ranks for batch in batches for i in batch) == list(
         range(num_items)
     )
+
+
+def lengths_of_as_many_batches() -> np.ndarray:
+    """Lengths that make as many batches of 16,000 as two devices have of 8,000 each."""
+    for seed in count():
+        lengths = np.random.default_rng(seed).integers(50, 2000, 300)
+        one, two = BucketBatches(lengths, 16_000, 0), BucketBatches(lengths, 8_000, 0, world_size=2)
+        if len(one) == len(two):
+            return lengths
+    raise AssertionError
+
+
+def within_an_epoch(sampler) -> SimpleNamespace:
+    progress = SimpleNamespace(is_last_batch=False, current=SimpleNamespace(ready=3))
+    loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress))
+    return SimpleNamespace(train_dataloader=SimpleNamespace(sampler=sampler), fit_loop=loop)
+
+
+@pytest.mark.parametrize("kind", ["images more", "devices for speech"])
+def test_as_many_other_batches_do_not_go_on_within_an_epoch(kind, raises_one_line):
+    """Some items would be seen twice, and others never."""
+    if kind == "images more":
+        before, now = EpochBatches(1003, 10, 0), EpochBatches(1009, 10, 0)
+    else:
+        lengths = lengths_of_as_many_batches()
+        before = BucketBatches(lengths, 16_000, 0)
+        now = BucketBatches(lengths, 8_000, 0, world_size=2)
+    assert len(before) == len(now)
+    first, second = EpochPlace(), EpochPlace()
+    first.on_train_start(within_an_epoch(before), None)
+    second.load_state_dict(first.state_dict())
+    with raises_one_line("after 3 of the", "now they are others"):
+        second.on_train_start(within_an_epoch(now), None)
+    second.on_train_start(within_an_epoch(before), None)
+    assert before.skip == 3
+
+
+def test_earlier_checkpoints_have_the_number_of_batches_alone(raises_one_line):
+    place = EpochPlace()
+    place.load_state_dict({"batches": 10})
+    place.on_train_start(within_an_epoch(EpochBatches(100, 10, 0)), None)
+    place.load_state_dict({"batches": 10})
+    with raises_one_line("of the 10 batches", "now an epoch has 20"):
+        place.on_train_start(within_an_epoch(EpochBatches(200, 10, 0)), None)

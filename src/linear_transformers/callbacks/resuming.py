@@ -50,14 +50,16 @@ class EpochPlace(Callback):
     """
 
     def __init__(self) -> None:
-        self.batches: int | None = None  # of an epoch, on each device
+        self.plan: list[int] | None = None  # of an epoch's batches
         self.seed: int | None = None  # of their order
 
     def state_dict(self) -> dict[str, Any]:
-        return {"batches": self.batches, "seed": self.seed}
+        return {"plan": self.plan, "seed": self.seed}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.batches, self.seed = state_dict["batches"], state_dict.get("seed")
+        # Earlier states have the number of batches alone.
+        self.plan = state_dict.get("plan") or [state_dict["batches"]]
+        self.seed = state_dict.get("seed")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
@@ -65,11 +67,13 @@ class EpochPlace(Callback):
         progress, sampler = trainer.fit_loop.epoch_loop.batch_progress, loader.sampler
         # A finished epoch may have had another number of batches than this run's epochs.
         sampler.skip = 0 if progress.is_last_batch else progress.current.ready
-        if sampler.skip and self.batches not in (None, len(sampler)):
+        before, now = self.plan or sampler.plan, sampler.plan
+        if sampler.skip and before != now[: len(before)]:
+            found = f"now an epoch has {now[0]}" if before[0] != now[0] else "now they are others"
             raise ValueError(
-                f"The run was stopped after {sampler.skip} of the {self.batches} batches of an "
-                f"epoch; now an epoch has {len(sampler)}. Go on with as many items in the batches "
-                "of all devices together, or from a checkpoint at the end of an epoch."
+                f"The run was stopped after {sampler.skip} of the {before[0]} batches of an epoch; "
+                f"{found}. Go on with the same data and as many items in the batches of all "
+                "devices together, or from a checkpoint at the end of an epoch."
             )
         if sampler.skip and self.seed not in (None, sampler.seed):
             raise ValueError(
@@ -77,4 +81,4 @@ class EpochPlace(Callback):
                 f"seed={sampler.seed} is another. Go on with seed={self.seed}, or from a "
                 "checkpoint at the end of an epoch."
             )
-        self.batches, self.seed = len(sampler), sampler.seed
+        self.plan, self.seed = now, sampler.seed

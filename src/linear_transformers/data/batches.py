@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 from torch.utils.data import Sampler
@@ -29,6 +30,12 @@ class TrainingBatches(Sampler[list[Any]]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch. The trainer calls this before each epoch, after a resume too."""
         self.epoch = epoch
+
+    @property
+    def plan(self) -> list[int]:
+        """Numbers that tell the batches of one seed apart from others, on all devices together: how
+        many there are, and whatever else they depend on."""
+        return [len(self)]
 
     @abstractmethod
     def batches(self) -> Iterator[list[Any]]:
@@ -57,6 +64,10 @@ class EpochBatches(TrainingBatches):
 
     def __len__(self) -> int:
         return self.num_items // (self.batch_size * self.world_size)
+
+    @property
+    def plan(self) -> list[int]:
+        return [len(self), self.num_items, self.batch_size * self.world_size]
 
     def batches(self) -> Iterator[list[int]]:
         order = np.random.default_rng((self.seed, self.epoch)).permutation(self.num_items)
@@ -128,6 +139,13 @@ class BucketBatches(TrainingBatches):
 
     def __len__(self) -> int:
         return sum(-(-len(part) // size) for part, size in self.buckets) // self.world_size
+
+    @property
+    def plan(self) -> list[int]:
+        sizes = [number for part, size in self.buckets for number in (len(part), size)]
+        items = np.concatenate([part for part, _ in self.buckets])
+        digest = crc32(np.array([*sizes, *items]).tobytes())
+        return [len(self), digest, self.variants, self.world_size]
 
     def batches(self) -> Iterator[list[int]]:
         random = np.random.default_rng((self.seed, self.epoch))

@@ -6,6 +6,7 @@ its lane had in the batch before, until the document ends and another one begins
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -94,6 +95,12 @@ class SegmentBatches(TrainingBatches):
 
     def __len__(self) -> int:
         return self.num_batches
+
+    @property
+    def plan(self) -> list[int]:
+        reading = self.reading
+        ends = crc32(np.asarray(reading.documents.ends, np.int64).tobytes())
+        return [len(self), ends, reading.length, reading.together, int(reading.carry_state)]
 
     def batches(self) -> Iterator[list[list[int]]]:
         random = np.random.default_rng((self.seed, self.epoch))
