@@ -31,6 +31,10 @@ class TrainingBatches(Sampler[list[Any]]):
         """Set the epoch. The trainer calls this before each epoch, after a resume too."""
         self.epoch = epoch
 
+    @abstractmethod
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch, on each device."""
+
     @property
     def plan(self) -> list[int]:
         """Numbers that tell the batches of one seed apart from others, on all devices together: how
