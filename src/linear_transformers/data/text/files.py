@@ -47,6 +47,9 @@ class PairFiles(PairSource):
             return read_pairs(self.paths[split])
         pairs = read_pairs(self.paths["train"])
         sources = sorted(dict.fromkeys(pair.source for pair in pairs), key=place_of)
+        if len(sources) == 1:  # by place: a trial, as a rule
+            border = max(1, round(self.val_share * len(pairs)))
+            return pairs[:border] if split == "val" else pairs[border:]
         held_out = {*sources[: max(1, round(self.val_share * len(sources)))]}
         return [pair for pair in pairs if (pair.source in held_out) == (split == "val")]
 
