@@ -38,8 +38,8 @@ class _KeptCheckpoint(ModelCheckpoint):
             state_dict = moved | {
                 "best_k_models": {path.replace(before, here): best[path] for path in best}
             }
-        best = state_dict["best_model_path"]
-        if best and not Path(best).is_file():
+        path = state_dict["best_model_path"]
+        if path and not Path(path).is_file():
             return  # its score would keep this run from having one
         super().load_state_dict(state_dict)
 

@@ -86,7 +86,6 @@ def check_agreement(
     choices: Mapping[str, Choice[Any]],
     task: Task,
     optimizer: str | None,
-    averages: bool,
 ) -> bool:
     """Refuse to continue a checkpoint of other data, of another model, or silently of another
     optimizer.
@@ -98,7 +97,6 @@ def check_agreement(
         task: The task.
         optimizer: What to do with the optimizer's state: `keep`, `new`, or None, which asks for
             the same optimizer and schedule.
-        averages: Whether the run goes on averaging weights, if it is to train; or does not train.
 
     Returns:
         Whether the optimizer or its schedule is another one.
@@ -121,11 +119,6 @@ def check_agreement(
     shapes = {name: value.shape for name, value in saved["state_dict"].items()}
     if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
         raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
-    if RAW in saved and not averages:
-        raise ValueError(
-            f"The checkpoint {path} was made with callbacks=ema. Give it the same, or start from "
-            "its averaged weights alone: init_from."
-        )
     changed = False
     for part, kind in (("optimizer", Optimizer), ("scheduler", Any)):
         if part not in choices:
@@ -145,6 +138,19 @@ def check_agreement(
                 f"{before.name}. Use resume_optimizer=new."
             )
     return changed
+
+
+def check_no_average(found: Found) -> None:
+    """Refuse to go on from averaged weights, which the optimizer's state does not belong to.
+
+    Raises:
+        ValueError: The checkpoint's weights are an average.
+    """
+    if RAW in found.checkpoint:
+        raise ValueError(
+            f"The checkpoint {found.path} was made with callbacks=ema. Give it the same, or start "
+            "from its averaged weights alone: init_from."
+        )
 
 
 def initialise(task: Task, path: Path) -> str:

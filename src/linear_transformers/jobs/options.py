@@ -60,6 +60,11 @@ class TrainJob:
     callbacks: dict[str, Choice[Callback]]
     logger: dict[str, Choice[Tracker]]
 
+    def has(self, *kinds: type[Callback]) -> bool:
+        """Return whether a callback of one of some kinds is chosen."""
+        classes = (x.target for x in self.callbacks.values())
+        return any(isinstance(x, type) and issubclass(x, kinds) for x in classes)
+
 
 def check(job: TrainJob) -> None:
     """Refuse options that contradict each other.
@@ -73,9 +78,7 @@ def check(job: TrainJob) -> None:
     options = job.trainer.options
     if job.test and not job.train and job.resume is None:
         raise ValueError("train=false test=true tests a checkpoint: give resume=RUN_OR_FILE.")
-    classes = [x.target for x in job.callbacks.values() if isinstance(x.target, type)]
-    kept = any(issubclass(x, BestCheckpoint | LastCheckpoint) for x in classes)
-    if job.test and job.train and not kept:
+    if job.test and job.train and not job.has(BestCheckpoint, LastCheckpoint):
         raise ValueError(
             "test=true tests a checkpoint of the run, and none would be kept: use callbacks.best, "
             "callbacks.last, or test=false."
@@ -93,7 +96,7 @@ def check(job: TrainJob) -> None:
         least, most = (options.get(f"{end}_{unit}") for end in ("min", "max"))
         if (least or 0) > (most or math.inf) > 0:
             raise ValueError(f"trainer.min_{unit}={least} is above trainer.max_{unit}={most}.")
-    watches = job.scheduler.target is on_plateau or any(issubclass(x, StopEarly) for x in classes)
+    watches = job.scheduler.target is on_plateau or job.has(StopEarly)
     if options.get("limit_val_batches") == 0 and watches:
         raise ValueError(
             "trainer.limit_val_batches=0 leaves no validation for scheduler=on_plateau or "

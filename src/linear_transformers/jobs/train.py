@@ -20,6 +20,7 @@ from linear_transformers.files import mend_lines
 from linear_transformers.jobs.continuing import (
     as_saved,
     check_agreement,
+    check_no_average,
     check_own,
     checkpoint_to_resume,
     initialise,
@@ -135,12 +136,11 @@ def _begin(
     found, changed = _found(job), False
     if found is not None:
         choices = {name: getattr(job, name) for name in (CONTINUED if job.train else TESTED)}
-        kinds = [x.target for x in job.callbacks.values() if isinstance(x.target, type)]
-        averages = any(issubclass(x, WeightAveraging) for x in kinds) or not job.train
         changed = check_agreement(
-            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer,
-            averages=averages,
-        )  # fmt: skip
+            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer
+        )
+        if job.train and not job.has(WeightAveraging):
+            check_no_average(found)
     config = without(plain(vars(job)), hidden)
     module = Training(
         task,

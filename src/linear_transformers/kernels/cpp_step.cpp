@@ -431,8 +431,9 @@ inline float softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
 // One head of one sequence with the delta rule, given the logits of its strength and its decay.
 // `room` holds a query, a key and a value.
-void correct(const Layer& layer, const float* q, const float* k, const float* v, const float* strength,
-             const float* decay, const float* rate, float* state, float* out, float* room) {
+void correct(const Layer& layer, const float* q, const float* k, const float* v,
+             const float* strength, const float* decay, const float* rate, float* state, float* out,
+             float* room) {
   const int64_t width = layer.key_width;
   float *unit_q = room, *unit_k = unit_q + padded(width), *active_v = unit_k + padded(width);
   const auto activate = [](const float* x, float* y, int64_t count) {
@@ -452,8 +453,8 @@ void correct(const Layer& layer, const float* q, const float* k, const float* v,
 // One head of one sequence with softmax attention, whose keys and values [capacity, width] get the
 // present ones, in place of the oldest where they are full. `room` holds the weights of all of
 // them, and of a vector more.
-void attend_cached(const Layer& layer, int64_t length, const float* q, const float* k, const float* v,
-                   float* keys, float* values, float* out, float* room) {
+void attend_cached(const Layer& layer, int64_t length, const float* q, const float* k,
+                   const float* v, float* keys, float* values, float* out, float* room) {
   const int64_t width = layer.key_width, seen = std::min(length, layer.capacity);
   const int64_t slot = (length - 1) % layer.capacity;
   copy(k, keys + slot * width, width);

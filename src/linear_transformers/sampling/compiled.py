@@ -94,6 +94,9 @@ class CompiledStepper(Stepper):
                 "Give the state of the same sequences."
             )
         length = int(state.position) + 1
+        # Else the step would write over a position that is still to be read.
+        caches = (x.past for x in layers if isinstance(x.past, KeyValueCache))
+        assert all(cache.length == length for cache in caches)
         parameters = self._packed.step(x, pasts, [layer.inputs for layer in layers], length)
         return parameters, StackState(length, tuple(layers))
 
