@@ -121,8 +121,9 @@ def test_a_start_writes_over_the_configuration_of_no_other(tmp_path):
     run = opened(tmp_path, run_id="mine", seed=1)
     opened(tmp_path, run_id="mine", seed=2, resume="auto")
     (run.path / "config.yaml").unlink()
+    (run.path / "config-of-mine.yaml").write_text("another")
     opened(tmp_path, run_id="mine", seed=3, resume="auto")
-    assert [path.name for path in run.configurations] == ["config-2.yaml", "config-3.yaml"]
+    assert [path.name for path in run.configurations.values()] == ["config-2.yaml", "config-3.yaml"]
     assert "seed: 2" in (run.path / "config-2.yaml").read_text()
 
 

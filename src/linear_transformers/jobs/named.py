@@ -112,7 +112,7 @@ def use_of(
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
     path = find_checkpoint(ckpt, runs_of(arguments, project))
-    records = Run(folder_of(path)).configurations
+    records = [*Run(folder_of(path)).configurations.values()]
     if path.parent.name == CHECKPOINTS and records:
         record = records[-1]
         try:

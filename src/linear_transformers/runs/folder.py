@@ -63,9 +63,13 @@ class Run:
         return {name: path for name, path in paths.items() if path.is_file()}
 
     @property
-    def configurations(self) -> list[Path]:
-        """The configurations of its starts, in their order: the tenth after the ninth."""
-        return sorted(self.path.glob("config*.yaml"), key=lambda x: (len(x.name), x.name))
+    def configurations(self) -> dict[int, Path]:
+        """The configurations of its starts, by number and in order; config.yaml is the first's."""
+        found = {}
+        for path in self.path.glob("config*.yaml"):
+            if match := re.fullmatch(r"config(?:-(\d+))?", path.stem):
+                found[int(match[1] or 1)] = path
+        return dict(sorted(found.items()))
 
     def checkpoints_to_resume(self) -> list[Path]:
         """Return the checkpoints that there are: the last, then the others, the newest first."""
@@ -193,9 +197,8 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
         # A continued run keeps what it was started with, and says what it goes on with.
-        name = "config.yaml"
-        if earlier := run.configurations:
-            name = f"config-{int(earlier[-1].stem.partition('-')[2] or 1) + 1}.yaml"
+        number = max(run.configurations, default=0) + 1
+        name = f"config-{number}.yaml" if number > 1 else "config.yaml"
         with replacing(run.path / name) as partial:
             partial.write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     except OSError as error:

@@ -63,7 +63,7 @@ def workspace(folder: Path, *, entity: str, project: str, by: str = MODEL) -> An
     rows = rows_of(folder / "metrics.jsonl")
     if not rows:
         raise ValueError(f"{folder}/metrics.jsonl has no records, so there is nothing to plot.")
-    if not (configurations := Run(folder).configurations):
+    if not (configurations := [*Run(folder).configurations.values()]):
         raise ValueError(f"{folder} has no configuration, so its group is unknown.")
     group = yaml.safe_load(configurations[-1].read_text())["group"]
     values = (pair for row in rows for pair in row.items())

@@ -1,15 +1,12 @@
 """Transcription of recordings, for transcribe.py."""
 
-import json
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TextIO
+from typing import Annotated, Any, NamedTuple, TextIO
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -18,11 +15,9 @@ from rich.progress import track
 from torch import Tensor
 
 from linear_transformers.config.ranges import Nats, NotNegative, Seconds, Size
-from linear_transformers.ctc import NGram, align, confusions, error_rates
+from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
-from linear_transformers.data.speech.features import shift_samples
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
-from linear_transformers.files import mend_lines, replacing
 from linear_transformers.provenance import call_again
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.stopping import Stopped
@@ -37,6 +32,7 @@ from linear_transformers.tasks.speech_recognition.streaming import (
     from_standard_input,
     pieces,
 )
+from linear_transformers.tasks.speech_recognition.transcripts import Format, Transcript
 
 MANIFEST = ".jsonl"
 
@@ -76,7 +72,7 @@ class Transcribe(Use[SpeechModel]):
     """Transcribe recordings. See conf/transcribe.yaml for the options."""
 
     audio: str
-    format: Literal["phones", "ctm", "json"]
+    format: Format
     out: str | None
     continue_: bool
     beam: Size | None
@@ -124,9 +120,12 @@ class Transcribe(Use[SpeechModel]):
 def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
     model, shape = trained.task.model, trained.shape
     language_model = _language_model(job, shape)
-    every_one, counts = _recordings(job, shape), []
-    _check_ids(job, every_one)
-    recordings = _unfinished(job, every_one) if job.continue_ else every_one
+    recordings = every_one = _recordings(job, shape)
+    transcript, counts = Transcript(job.format, Path(job.audio)), []
+    names = [listed.name for listed in every_one]
+    transcript.check(names)
+    if job.continue_ and Path(str(job.out)).is_file():  # else it was stopped before the first one
+        recordings = [every_one[i] for i in transcript.left(Path(str(job.out)), names)]
     start, seconds, faults = time.perf_counter(), 0.0, []
     with _output(job) as out:
         for group in _groups(_with_bar(recordings), shape, job.batch, faults):
@@ -139,7 +138,9 @@ def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
                     scores, beam=job.beam, language_model=language_model, weight=job.lm_weight,
                     bonus=job.lm_bonus if language_model else 0.0,
                 )  # fmt: skip
-                lines = _written(job, recording, labels, scores, shape, model.subsampling)
+                lines = transcript.lines(
+                    recording.name, recording.seconds, labels, scores, shape, model.subsampling
+                )
                 out.write("".join(f"{line}\n" for line in lines))
                 out.flush()
                 seconds += recording.seconds
@@ -220,112 +221,6 @@ def _read(listed: Listed, shape: SpeechShape) -> Recording:
         waveform = read_audio(Path(name), shape.sample_rate, duration=duration)
     seconds = len(waveform) / shape.sample_rate
     return Recording(name, seconds, features_of(waveform, shape, name), reference)
-
-
-def _written(
-    job: Transcribe,
-    recording: Recording,
-    labels: list[int],
-    scores: Tensor,
-    shape: SpeechShape,
-    subsampling: int,
-) -> list[str]:
-    """Return the lines of a transcript: one of phones, one per phone, or a JSON object."""
-    text = shape.decode(labels)
-    if job.format == "phones":
-        return [text if recording.name == "-" else f"{recording.name}\t{text}"]
-    rate = shape.sample_rate
-    frame = shift_samples(rate) / rate * subsampling
-    spans: list[dict[str, Any]] = [
-        {
-            "label": shape.labels[span.label - 1],
-            "start": round(span.start * frame, 3),
-            "duration": round((span.end - span.start) * frame, 3),
-            "probability": round(span.probability, 3),
-        }
-        for span in align(scores, labels)
-    ]
-    if job.format == "json":
-        about = {"audio": recording.name, "duration": round(recording.seconds, 3)}
-        return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
-    utterance = _utterance(job, recording.name)
-    return [
-        f"{utterance} 1 {span['start']:.3f} {span['duration']:.3f} "
-        f"{'<space>' if span['label'] == ' ' else span['label']} {span['probability']:.3f}"
-        for span in spans
-    ]
-
-
-def _utterance(job: Transcribe, name: str) -> str:
-    """Return a recording's id in a CTM, in which neither ids nor labels have spaces."""
-    inside = Path(job.audio).is_dir()
-    short = Path(name).relative_to(job.audio) if inside else Path(Path(name).name)
-    return "_".join(str(short.with_suffix("")).split())
-
-
-def _check_ids(job: Transcribe, recordings: Sequence[Listed]) -> None:
-    """Refuse two recordings of one id in a CTM, whose lines nobody could tell apart."""
-    if job.format != "ctm":
-        return
-    names = dict.fromkeys(listed.name for listed in recordings)  # a manifest may repeat one
-    twice, count = Counter(_utterance(job, name) for name in names).most_common(1)[0]
-    if count > 1:
-        raise ValueError(
-            f"format=ctm would call {count} recordings {twice}. Use format=json, or rename them."
-        )
-
-
-def _unfinished(job: Transcribe, recordings: Sequence[Listed]) -> list[Listed]:
-    """Return the recordings that an earlier job, which was stopped, has not written.
-
-    Raises:
-        ValueError: The file has another format. It is left as it is.
-    """
-    path = Path(str(job.out))
-    if not path.is_file():
-        return list(recordings)  # it was stopped before the first one
-    text = path.read_bytes()
-    try:
-        lines = text[: text.rfind(b"\n") + 1].decode().splitlines()
-        written = [_key_of(job.format, line) for line in lines]
-        if text and not written:
-            raise ValueError
-    except ValueError as error:
-        raise ValueError(
-            f"{path} has no lines of format={job.format}. Give its own, or remove it."
-        ) from error
-    mend_lines(path)  # only now: it may have been another file
-    key = partial(_utterance, job) if job.format == "ctm" else str
-    names = [key(listed.name) for listed in recordings]
-    if job.format == "ctm" and written:  # its last recording may lack lines
-        kept = [line for line, name in zip(lines, written, strict=True) if name != written[-1]]
-        with replacing(path) as part:
-            part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-        written = [name for name in written if name != written[-1]]
-    done, left = Counter(written), []
-    for listed, name in zip(recordings, names, strict=True):
-        if done[name]:
-            done[name] -= 1  # a manifest may have a recording twice
-        else:
-            left.append(listed)
-    return left
-
-
-def _key_of(form: str, line: str) -> str:
-    """Return what a line of a transcript says of which recording it is.
-
-    Raises:
-        ValueError: It is not of this format.
-    """
-    if form == "json":
-        match json.loads(line):
-            case {"audio": str(name)}:
-                return name
-    elif form == "ctm" and len(words := line.split()) == 6:
-        return words[0]
-    elif form == "phones" and "\t" in line:
-        return line.partition("\t")[0]
-    raise ValueError
 
 
 def _stream(job: Transcribe, trained: SpeechModel) -> Outcome:

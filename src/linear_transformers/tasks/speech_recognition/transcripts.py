@@ -1,0 +1,141 @@
+"""Transcripts as lines of text: written, and read again to go on with what is missing."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import Tensor
+
+from linear_transformers.ctc import align
+from linear_transformers.data.speech import SpeechShape
+from linear_transformers.data.speech.features import shift_samples
+from linear_transformers.files import mend_lines, replacing
+
+Format = Literal["phones", "ctm", "json"]
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """How recordings are written down.
+
+    Attributes:
+        format: Labels after the recording's name; a CTM, which has a line a label; or JSON.
+        audio: The file, folder or manifest of the recordings.
+    """
+
+    format: Format
+    audio: Path
+
+    def lines(
+        self,
+        name: str,
+        seconds: float,
+        labels: list[int],
+        scores: Tensor,
+        shape: SpeechShape,
+        subsampling: int,
+    ) -> list[str]:
+        """Return the lines of a recording.
+
+        Args:
+            name: Its path, or `-`.
+            seconds: Its duration.
+            labels: What was recognised.
+            scores: The scores [t, p] that tell where.
+            shape: The shape of the model's recordings.
+            subsampling: The number of frames that a score stands for.
+        """
+        text = shape.decode(labels)
+        if self.format == "phones":
+            return [text if name == "-" else f"{name}\t{text}"]
+        rate = shape.sample_rate
+        frame = shift_samples(rate) / rate * subsampling
+        spans: list[dict[str, Any]] = [
+            {
+                "label": shape.labels[span.label - 1],
+                "start": round(span.start * frame, 3),
+                "duration": round((span.end - span.start) * frame, 3),
+                "probability": round(span.probability, 3),
+            }
+            for span in align(scores, labels)
+        ]
+        if self.format == "json":
+            about = {"audio": name, "duration": round(seconds, 3)}
+            return [json.dumps({**about, shape.kind: text, "spans": spans}, ensure_ascii=False)]
+        key = self.key(name)
+        return [
+            f"{key} 1 {span['start']:.3f} {span['duration']:.3f} "
+            f"{'<space>' if span['label'] == ' ' else span['label']} {span['probability']:.3f}"
+            for span in spans
+        ]
+
+    def key(self, name: str) -> str:
+        """Return what the lines call a recording: in a CTM an id, which has no spaces."""
+        if self.format != "ctm":
+            return name
+        inside = self.audio.is_dir()
+        short = Path(name).relative_to(self.audio) if inside else Path(Path(name).name)
+        return "_".join(str(short.with_suffix("")).split())
+
+    def check(self, names: Sequence[str]) -> None:
+        """Refuse recordings whose lines nobody could tell apart.
+
+        Raises:
+            ValueError: Two have one id.
+        """
+        # A manifest may repeat a recording.
+        key, count = Counter(map(self.key, dict.fromkeys(names))).most_common(1)[0]
+        if count > 1:
+            raise ValueError(
+                f"format=ctm would call {count} recordings {key}. Use format=json, or rename them."
+            )
+
+    def left(self, path: Path, names: Sequence[str]) -> list[int]:
+        """Return the places of the recordings that a file has not, and remove what is torn from it.
+
+        Raises:
+            ValueError: The file has another format. It is left as it is.
+        """
+        text = path.read_bytes()
+        try:
+            *lines, _ = text[: text.rfind(b"\n") + 1].decode().split("\n")
+            written = [self._key_of(line) for line in lines]
+            if text and not written:
+                raise ValueError
+        except ValueError as error:
+            raise ValueError(
+                f"{path} has no lines of format={self.format}. Give its own, or remove it."
+            ) from error
+        mend_lines(path)  # only now: it may have been another file
+        if self.format == "ctm" and written:  # its last recording may lack lines
+            last = written[-1]
+            kept = [line for line, key in zip(lines, written, strict=True) if key != last]
+            with replacing(path) as part:
+                part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+            written = [key for key in written if key != last]
+        done, left = Counter(written), []
+        for i, key in enumerate(map(self.key, names)):
+            if done[key]:
+                done[key] -= 1
+            else:
+                left.append(i)
+        return left
+
+    def _key_of(self, line: str) -> str:
+        """Return what a line says of which recording it is.
+
+        Raises:
+            ValueError: It is not of this format.
+        """
+        if self.format == "json":
+            match json.loads(line):
+                case {"audio": str(name)}:
+                    return name
+        elif self.format == "ctm" and len(words := line.split()) == 6:
+            return words[0]
+        elif self.format == "phones" and "\t" in line:
+            return line.partition("\t")[0]
+        raise ValueError
