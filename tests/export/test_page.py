@@ -15,15 +15,17 @@ import numpy as np
 import pytest
 import torch
 
-from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention import LinearAttention, SoftmaxAttention, WindowAttention
 from linear_transformers.data.copies import CopyShape
 from linear_transformers.data.images import ImageShape
 from linear_transformers.data.text import END, TextShape
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.export.page import ASSETS, page_of
 from linear_transformers.feature_maps import Elu, Relu
+from linear_transformers.mixers import DeltaNet, GatedDeltaNet, KimiDeltaAttention, MultiHeadAttention
+from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import CompiledStepper
-from tests.conftest import PROJECT, autoregressive
+from tests.conftest import PROJECT
 
 HERE = Path(__file__).parent
 IMAGE = ImageShape(height=7, width=5, channels=1, num_levels=17)
@@ -32,7 +34,13 @@ BYTES = TextShape(segment=16, tokens="bytes", vocabulary="")
 CHARACTERS = TextShape(segment=16, tokens="characters", vocabulary=' abcdé<\U0001f600"')
 MIXTURE = LogisticMixture(17, num_components=3)
 
-LINEAR = partial(LinearAttention, feature_map=Elu)
+
+
+def attending(attention, **options):
+    return partial(MultiHeadAttention, attention=partial(attention, **options))
+
+
+LINEAR = attending(LinearAttention, feature_map=Elu)
 PAPER = {"num_layers": 2, "num_heads": 4, "model_dim": 32}
 CONVOLUTION = {
     "num_layers": 2, "num_heads": 3, "model_dim": 21, "norm": "pre", "norm_type": "rms",
@@ -50,17 +58,24 @@ MODELS = {
                          "parts": {"output_gate": "sigmoid"}}, Categorical(17), IMAGE),
     "none": (NONE | {"parts": {"short_convolution": 2, "output_norm": True}},
              Categorical(BYTES.num_values), BYTES),
-    "scaled": (NONE | {"attention": partial(LINEAR, scale=0.3, eps=0.5), "feedforward_dim": 13},
-               Categorical(BYTES.num_values), BYTES),
+    "scaled": (NONE | {"mixer": attending(LinearAttention, feature_map=Elu, scale=0.3, eps=0.5),
+                       "feedforward_dim": 13}, Categorical(BYTES.num_values), BYTES),
+    "delta": (NONE | {"mixer": DeltaNet}, Categorical(BYTES.num_values), BYTES),
+    "gated delta": (CONVOLUTION | {"mixer": partial(GatedDeltaNet, expand_k=1, expand_v=2)},
+                    MIXTURE, IMAGE),
 }  # fmt: skip
 
 
 def made(name: str, **changes):
     """A tiny model none of whose parts is 0 or 1 by accident, with its distribution and shape."""
     options, distribution, shape = MODELS[name]
-    options = {"attention": LINEAR} | options | changes
-    sizes = {"num_values": shape.num_values, "num_parameters": distribution.num_parameters}
-    model = autoregressive(**sizes, **options)
+    options = {"mixer": LINEAR, "parts": {}} | options | changes
+    options["mixer"] = partial(options["mixer"], **options.pop("parts"))
+    model = AutoregressiveTransformer(
+        Transformer(**options),
+        num_values=shape.num_values,
+        num_parameters=distribution.num_parameters,
+    )
     for key, parameter in model.named_parameters():
         if "norm" in key or "bias" in key or "positions" in key:
             torch.nn.init.normal_(parameter, mean=0.5, std=0.5)
@@ -144,8 +159,9 @@ def test_sinusoids_are_not_bounded_by_the_length_in_training(in_node):
     assert_near(in_node(text, make="steps", tokens=tokens.tolist()), expected.detach())
 
 
-def test_forks_do_not_disturb_each_other(in_node):
-    model, distribution, shape = made("convolution")
+@pytest.mark.parametrize("name", ["convolution", "gated delta"])
+def test_forks_do_not_disturb_each_other(name, in_node):
+    model, distribution, shape = made(name)
     text = page_of(model, distribution, shape, title="", about="")
     before, *after = (torch.randint(shape.num_values, (9,)).tolist() for _ in range(4))
     reference = rounded(model)
@@ -185,11 +201,11 @@ def test_uniform_numbers_are_uniform(in_node):
     assert abs(np.corrcoef(found[:-1], found[1:])[0, 1]) < 0.03
 
 
-@pytest.mark.parametrize("name", ["paper", "convolution"])
+@pytest.mark.parametrize("name", ["paper", "convolution", "delta", "gated delta"])
 def test_bytes_are_those_of_states_in_python(name, in_node):
     model, distribution, shape = made(name)
     text = page_of(model, distribution, shape, title="", about="")
-    softmax, _, _ = made(name, attention=SoftmaxAttention, parts=None)
+    softmax, _, _ = made(name, mixer=attending(SoftmaxAttention), parts={})
     for length in (1, 33):
         expected = [
             sum(mixer.state_bytes(length) for mixer in each.stack.mixers)
@@ -224,8 +240,11 @@ def test_four_layers_of_width_128_are_about_a_megabyte():
 @pytest.mark.parametrize(
     ("name", "changes", "words"),
     [
-        ("paper", {"attention": SoftmaxAttention}, ["constant state", "model=linear"]),
-        ("paper", {"attention": partial(LINEAR, feature_map=Relu)}, ["feature_map=elu"]),
+        ("paper", {"mixer": attending(SoftmaxAttention)}, ["constant state", "model=linear"]),
+        ("paper", {"mixer": attending(LinearAttention, feature_map=Relu)}, ["feature_map=elu"]),
+        ("paper", {"mixer": KimiDeltaAttention}, ["one decay a head", "delta"]),
+        ("paper", {"mixer": attending(WindowAttention, window=3)}, ["in all layers", "Window"]),
+        ("paper", {"local": attending(WindowAttention, window=3), "local_every": 2}, ["Window"]),
         ("paper", {"parts": {"rotary": True}}, ["rotary", "model=linear"]),
         ("paper", {"distribution": object()}, ["Categorical", "object"]),
         ("paper", {"shape": ImageShape(2, 2, 2, 17)}, ["2 channels", "1 or 3"]),

@@ -21,13 +21,13 @@ from linear_transformers.data.images import ImageShape
 from linear_transformers.data.text import TextShape
 from linear_transformers.distributions import Categorical, LogisticMixture, ValueDistribution
 from linear_transformers.kernels.cpp_step import Affine, Norm, StepParts
-from linear_transformers.kernels.operator import fuses
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling.compiled import not_in_parts, parts_of
 
 ASSETS = Path(__file__).with_name("page")
 TOKENS = ("bytes", "characters")
 CHANNELS = (1, 3)
+KINDS = ({"linear"}, {"delta"})  # of `StepMixer.attention`, in all layers
 MATRICES = ("project_in", "project_out", "up", "down")
 NORMS = ("mixer_norm", "feedforward_norm")
 ALIGNMENT = 4  # bytes; a browser reads float32 at their multiples only
@@ -91,21 +91,19 @@ def _unavailable(
     model: AutoregressiveTransformer, distribution: ValueDistribution, shape: Any
 ) -> str | None:
     """Return why there is no page of a model, and what to do; or None."""
-    stack, linear = model.stack, "Train one with model=linear or model=linear_conv"
+    stack, others = model.stack, "Train one with model=linear, linear_conv or delta"
     if not stack.constant_state:
         return (
             "a page is for models of constant state, and that of "
-            f"{stack.mixer_name} grows with the length. {linear}"
-        )
-    if stack.is_hybrid:
-        return f"a page computes layers of one kind, and the model has local ones too. {linear}"
-    if not fuses(getattr(getattr(stack.mixer, "attention", None), "feature_map", None)):
-        return (
-            "a page computes linear attention with feature_map=elu, and the model has "
-            f"{stack.mixer_name} of another kind. {linear}"
+            f"{stack.mixer_name} grows with the length. {others}"
         )
     if reason := not_in_parts(model):
-        return f"a page has the step of stepper=compiled, and {reason}. {linear}"
+        return f"a page has the step of stepper=compiled, and {reason}. {others}"
+    if {block.mixer.attention for block in parts_of(model).blocks} not in KINDS:
+        return (
+            "a page computes linear attention or the delta rule, in all layers, and the model has "
+            f"{stack.mixer_name}. {others}"
+        )
     if not isinstance(distribution, Categorical | LogisticMixture):
         return (
             "a page draws from Categorical and LogisticMixture, and it has a "
@@ -142,7 +140,7 @@ def _tensors(model: AutoregressiveTransformer, parts: StepParts) -> dict[str, Te
             tensors |= _rounded(f"{name}.{matrix}", getattr(block, matrix))
         for norm in NORMS:
             tensors |= _norm(f"{name}.{norm}", getattr(block, norm))
-        for part in ("taps", "output_norm"):
+        for part in ("taps", "output_norm", "decay_rate"):
             if (weight := getattr(block, part)) is not None:
                 tensors[f"{name}.{part}"] = weight
     tensors |= _norm("norm", parts.norm)

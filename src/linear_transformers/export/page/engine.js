@@ -1,6 +1,7 @@
 "use strict";
 
-// One position of a whole stack with linear attention, eqs. 16-20 of Katharopoulos et al. (2020).
+// One position of a whole stack with linear attention, eqs. 16-20 of Katharopoulos et al. (2020),
+// or with the delta rule, eq. 10 of Yang, Kautz and Hatamizadeh (2025).
 // It is `kernels/cpp_step.cpp` for a browser. Weights and states are float32, sums are double.
 // Names of fields are those of Python: `StepOptions`, `StepMixer`, `StepBlock`.
 
@@ -18,23 +19,27 @@ class Engine {
     this.norm = tensors.norm("norm");
     this.head = tensors.affine("head");
 
+    const { num_heads: heads, key_dim: keyWidth, value_dim: valueWidth } = model.options;
+    const { taps, up, down, project_in, project_out } = this.layers[0];
     this.width = this.norm.weight.length;
-    this.headWidth = this.width / model.options.num_heads;
-    const { taps, up, down, project_in } = this.layers[0];
-    this.kept = taps ? taps.length / (3 * this.width) - 1 : 0; // inputs that a convolution keeps
-    this.kvSize = this.width * this.headWidth;
-    this.layerSize = this.kvSize + this.width + this.kept * 3 * this.width;
+    this.channels = heads * (2 * keyWidth + valueWidth); // of queries, keys and values
+    this.kept = taps ? taps.length / this.channels - 1 : 0; // inputs that a convolution keeps
+    // Of a layer's state: matrices, linear attention's sums of keys, inputs of the convolution.
+    this.matricesSize = heads * keyWidth * valueWidth;
+    this.sumsSize = model.options.attention === "linear" ? heads * keyWidth : 0;
+    this.layerSize = this.matricesSize + this.sumsSize + this.kept * this.channels;
     this.hidden = down.inputs;
     // Workspaces: a step allocates its result only.
     const room = (size) => new Float64Array(size);
     this.x = room(this.width);
     this.normed = room(this.width);
     this.projected = room(project_in.outputs);
-    this.attended = room(this.width);
+    this.attended = room(project_out.inputs);
     this.inner = room(up.outputs);
     this.change = room(this.width);
-    this.phiQ = room(this.headWidth);
-    this.phiK = room(this.headWidth);
+    this.query = room(keyWidth);
+    this.key = room(keyWidth);
+    this.value = room(valueWidth);
   }
 
   // The empty state: not even the start token is read.
@@ -112,14 +117,14 @@ class Engine {
 
   // The mixer's output, into `change`.
   mix(layer, x, numbers, base) {
-    const { width, headWidth, projected, attended } = this;
+    const { channels, projected, attended } = this;
     const { num_heads: heads, output_gate: gate, output_norm_eps: eps } = this.model.options;
     multiply(layer.project_in, x, projected);
-    if (layer.taps) this.convolve(layer.taps, numbers, base + this.kvSize + width);
-    for (let head = 0; head < heads; ++head) this.attend(head * headWidth, numbers, base);
+    if (layer.taps) this.convolve(layer.taps, numbers, base + this.matricesSize + this.sumsSize);
+    for (let head = 0; head < heads; ++head) this.attend(layer, head, numbers, base);
     if (layer.output_norm) normalizeHeads(layer.output_norm, attended, eps);
-    for (let i = 0; gate && i < width; ++i) {
-      const g = projected[3 * width + i];
+    for (let i = 0; gate && i < attended.length; ++i) {
+      const g = projected[channels + i];
       attended[i] *= sigmoid(g) * (gate === "silu" ? g : 1);
     }
     multiply(layer.project_out, attended, this.change);
@@ -127,8 +132,7 @@ class Engine {
 
   // Queries, keys and values through the short convolution, whose last inputs move on.
   convolve(taps, numbers, first) {
-    const { projected, kept } = this;
-    const channels = 3 * this.width;
+    const { projected, kept, channels } = this;
     for (let i = 0; i < channels; ++i) {
       const input = projected[i];
       let sum = taps[kept * channels + i] * input;
@@ -141,27 +145,58 @@ class Engine {
     }
   }
 
-  // One head: kvSum += phi(k) v^T, kSum += phi(k), output = phi(q) kvSum / (phi(q) . kSum).
-  attend(first, numbers, base) {
-    const { width, headWidth, projected, attended, phiQ, phiK } = this;
-    const { eps, query_scale: queryScale, key_scale: keyScale } = this.model.options;
-    const kSum = base + this.kvSize + first, v = 2 * width + first;
-    let total = eps;
-    for (let c = 0; c < headWidth; ++c) {
-      phiQ[c] = phi(queryScale * projected[first + c]);
-      phiK[c] = phi(keyScale * projected[width + first + c]);
-      numbers[kSum + c] += phiK[c];
-      total += phiQ[c] * numbers[kSum + c];
-      attended[first + c] = 0;
-    }
-    for (let c = 0, at = base + first * headWidth; c < headWidth; ++c, at += headWidth) {
-      const query = phiQ[c] / total, key = phiK[c];
-      for (let m = 0; m < headWidth; ++m) {
-        const sum = numbers[at + m] + key * projected[v + m];
+  // One head, whose matrix S decays, takes in the position, and is read: S = a S + k v^T, S^T q.
+  attend(layer, head, numbers, base) {
+    const { projected, attended, query, key, value } = this;
+    const { num_heads: heads, attention } = this.model.options;
+    const keyWidth = key.length, valueWidth = value.length;
+    const q = head * keyWidth, k = heads * keyWidth + q, v = 2 * heads * keyWidth;
+    for (let c = 0; c < keyWidth; ++c) [query[c], key[c]] = [projected[q + c], projected[k + c]];
+    const first = head * valueWidth, matrix = base + first * keyWidth;
+    for (let m = 0; m < valueWidth; ++m) value[m] = projected[v + first + m];
+    const decay =
+      attention === "linear"
+        ? this.normalizeWeights(numbers, base + this.matricesSize + q)
+        : this.correct(layer, head, numbers, matrix);
+    attended.fill(0, first, first + valueWidth);
+    for (let c = 0, at = matrix; c < keyWidth; ++c, at += valueWidth)
+      for (let m = 0; m < valueWidth; ++m) {
+        const sum = decay * numbers[at + m] + key[c] * value[m];
         numbers[at + m] = sum;
-        attended[first + m] += query * sum;
+        attended[first + m] += query[c] * sum;
       }
+  }
+
+  // Linear attention: phi of query and key, and the query by the sum of its weights.
+  normalizeWeights(numbers, kSum) {
+    const { query, key } = this;
+    const { eps, query_scale: queryScale, key_scale: keyScale } = this.model.options;
+    let total = eps;
+    for (let c = 0; c < key.length; ++c) {
+      query[c] = phi(queryScale * query[c]);
+      key[c] = phi(keyScale * key[c]);
+      numbers[kSum + c] += key[c];
+      total += query[c] * numbers[kSum + c];
     }
+    for (let c = 0; c < key.length; ++c) query[c] /= total;
+    return 1;
+  }
+
+  // The delta rule: query and key of length 1, and the value as the correction of what the key
+  // recalls of the decayed matrix. Logits of strengths and decays follow those of the gates.
+  correct(layer, head, numbers, matrix) {
+    const { channels, projected, attended, query, key, value } = this;
+    const { num_heads: heads, output_gate: gate, eps } = this.model.options;
+    const strength = channels + (gate ? attended.length : 0) + head;
+    const rate = layer.decay_rate?.[head] ?? 0;
+    const decay = rate ? Math.exp(-rate * softplus(projected[strength + heads])) : 1;
+    for (const x of [query, key, value]) for (let i = 0; i < x.length; ++i) x[i] *= sigmoid(x[i]);
+    scale(query, 1 / (length(query, eps) * Math.sqrt(query.length)));
+    scale(key, 1 / length(key, eps));
+    for (let c = 0, at = matrix; c < key.length; ++c, at += value.length)
+      for (let m = 0; m < value.length; ++m) value[m] -= decay * key[c] * numbers[at + m];
+    scale(value, sigmoid(projected[strength]));
+    return decay;
   }
 
   // The feed-forward part's output, into `change`.
@@ -212,6 +247,7 @@ class Tensors {
       feedforward_norm: this.norm(`${name}.feedforward_norm`),
       taps: this.floats(`${name}.taps`),
       output_norm: this.floats(`${name}.output_norm`),
+      decay_rate: this.floats(`${name}.decay_rate`),
     };
   }
 
@@ -268,6 +304,16 @@ function add(change, x) {
   for (let i = 0; i < x.length; ++i) x[i] += change[i];
 }
 
+function scale(x, factor) {
+  for (let i = 0; i < x.length; ++i) x[i] *= factor;
+}
+
+function length(x, eps) {
+  let squares = eps;
+  for (let i = 0; i < x.length; ++i) squares += x[i] ** 2;
+  return Math.sqrt(squares);
+}
+
 // A layer norm, or an RMS norm if it has no bias. x and y may be the same.
 function normalize({ weight, bias }, x, y, eps) {
   const width = x.length;
@@ -302,6 +348,8 @@ function addSinusoids(position, x, first) {
 const phi = (x) => (x > 0 ? x + 1 : Math.exp(x));
 
 const sigmoid = (x) => 1 / (1 + Math.exp(-x));
+
+const softplus = (x) => Math.max(x, 0) + Math.log1p(Math.exp(-Math.abs(x)));
 
 // Press et al., Numerical Recipes, 6.2: a relative error of 1.2e-7 at most, of the complement.
 const ERFC = [
