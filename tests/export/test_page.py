@@ -22,7 +22,12 @@ from linear_transformers.data.text import END, TextShape
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.export.page import ASSETS, page_of
 from linear_transformers.feature_maps import Elu, Relu
-from linear_transformers.mixers import DeltaNet, GatedDeltaNet, KimiDeltaAttention, MultiHeadAttention
+from linear_transformers.mixers import (
+    DeltaNet,
+    GatedDeltaNet,
+    KimiDeltaAttention,
+    MultiHeadAttention,
+)
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import CompiledStepper
 from tests.conftest import PROJECT
@@ -33,7 +38,6 @@ COLOUR = ImageShape(height=3, width=5, channels=3, num_levels=4)
 BYTES = TextShape(segment=16, tokens="bytes", vocabulary="")
 CHARACTERS = TextShape(segment=16, tokens="characters", vocabulary=' abcdé<\U0001f600"')
 MIXTURE = LogisticMixture(17, num_components=3)
-
 
 
 def attending(attention, **options):
