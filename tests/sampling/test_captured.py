@@ -7,12 +7,31 @@ from functools import partial
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
 
-from linear_transformers.attention import LinearAttention, SoftmaxAttention
+from linear_transformers.attention import (
+    LinearAttention,
+    LshAttention,
+    SoftmaxAttention,
+    WindowAttention,
+)
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.feature_maps import Elu, Relu
+from linear_transformers.mixers import (
+    LSTM,
+    DeltaNet,
+    GatedDeltaNet,
+    GatedLinearAttention,
+    KimiDeltaAttention,
+    MultiHeadAttention,
+    MultiScaleRetention,
+)
+from linear_transformers.models import AutoregressiveTransformer, StackState, Transformer
 from linear_transformers.sampling import (
     CapturedStepper,
+    FusedStepper,
     RecurrentStepper,
     complete,
     largest_step_difference,
@@ -33,6 +52,31 @@ def linear(*, feature_map=Elu, scale=1.0, attention=None, **options):
     sizes = {"num_parameters": 30, "max_length": LENGTH, "num_layers": 2, "num_heads": 2}
     model = autoregressive(attention, num_values=NUM_VALUES, model_dim=24, **{**sizes, **options})
     return model.eval().to(DEVICE)
+
+
+WINDOW = partial(MultiHeadAttention, attention=partial(WindowAttention, window=3))
+LSH = partial(LshAttention, num_rounds=2, num_buckets=4, window=3)
+# Mixers whose state has one size, beside linear attention; and what every second layer has.
+CONSTANT = {
+    "delta": (DeltaNet, None),
+    "gated_delta": (GatedDeltaNet, None),
+    "kimi_delta": (KimiDeltaAttention, None),
+    "gated": (GatedLinearAttention, None),
+    "retention": (MultiScaleRetention, None),
+    "lstm": (LSTM, None),
+    "lsh": (partial(MultiHeadAttention, attention=LSH), None),
+    "window": (WINDOW, None),
+    "hybrid": (DeltaNet, WINDOW),
+}
+
+
+def constant(name: str):
+    torch.manual_seed(0)
+    mixer, local = CONSTANT[name]
+    layers = {} if local is None else {"local": local, "local_every": 2}
+    stack = Transformer(mixer, num_layers=2, num_heads=2, model_dim=24, max_length=LENGTH, **layers)
+    sizes = {"num_values": NUM_VALUES, "num_parameters": 30}
+    return AutoregressiveTransformer(stack, **sizes).eval()
 
 
 def known_first(count: int):
@@ -62,13 +106,14 @@ from linear_transformers.distributions import LogisticMixture
 from linear_transformers.sampling import (
     FusedStepper, largest_step_difference, launches_per_step
 )
-from tests.sampling.test_captured import BATCH, DEVICE, LENGTH, NUM_VALUES, linear
+from tests.sampling.test_captured import BATCH, DEVICE, LENGTH, NUM_VALUES, constant, linear
 
 if DEVICE == "cpu":
     FusedStepper.backend = "aot_eager"
 values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
-difference = largest_step_difference(FusedStepper(linear()), values)
-assert difference < 1e-5, difference
+for model in (linear(), constant("hybrid").to(DEVICE)):
+    difference = largest_step_difference(FusedStepper(model), values)
+    assert difference < 1e-5, difference
 launches = launches_per_step(FusedStepper(linear()), LogisticMixture(NUM_VALUES), length=LENGTH)
 assert (launches > 0) == (DEVICE == "cuda"), launches
 """
@@ -136,10 +181,45 @@ def test_it_steps_as_the_model_does(options):
     assert torch.equal(drawn, expected)
 
 
+@pytest.mark.parametrize("name", CONSTANT)
+def test_every_state_of_one_size_is_stepped(name):
+    values = torch.randint(NUM_VALUES, (BATCH, LENGTH), device=DEVICE)
+    assert largest_step_difference(CapturedStepper(constant(name).to(DEVICE)), values) < 1e-5
+
+
+class Host(TorchDispatchMode):
+    """Fails where an operator takes or gives anything that is not on the device."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, result)) if isinstance(x, torch.Tensor)]
+        assert {x.device.type for x in tensors} <= {"cuda"}, func
+        return result
+
+
+@pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor")  # nn.LSTM is made
+@pytest.mark.parametrize("name", CONSTANT)
+def test_a_step_on_a_gpu_never_waits_for_the_host(name):
+    """Else no graph could be captured. Tensors without data tell, so no GPU need be there."""
+    with FakeTensorMode():
+        with torch.device("cuda"):
+            model, state = constant(name), StackState(torch.zeros(1, dtype=torch.long), ())
+            token = torch.zeros(BATCH, dtype=torch.long)
+        on_device = partial(torch.full, (1,), device="cuda")
+        layers = tree_map_only(int, on_device, model.init_state(BATCH).layers)
+        with torch.inference_mode(), Host():
+            model.step(token, state._replace(layers=layers), in_place=True)
+
+
+def test_what_torch_compile_does_not_take_is_said(raises_one_line):
+    with raises_one_line("stepper=fused", "LSTM"):
+        FusedStepper(constant("lstm"))
+
+
 @pytest.mark.parametrize(
     ("model", "reason"),
     [
-        (lambda: linear(attention=SoftmaxAttention), "linear attention"),
+        (lambda: linear(attention=SoftmaxAttention), "grows with the length"),
         (lambda: linear().double(), "float64"),
         (lambda: linear(max_length=None), "bound"),
     ],

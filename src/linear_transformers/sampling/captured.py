@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from linear_transformers import kernels
-from linear_transformers.attention import LinearAttention
+from linear_transformers.mixers import LSTM
 from linear_transformers.models import AutoregressiveTransformer, StackState
 from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 from linear_transformers.shapes import TokensOne
@@ -19,7 +19,7 @@ Step = Callable[[Tensor, StackState], tuple[Tensor, StackState]]
 
 
 class CapturedStepper(Stepper):
-    """Triton's step, for linear attention on GPUs, in a loop whose turn is a captured graph.
+    """The step of a model of constant state on a GPU, in a loop whose turn is a captured graph.
 
     The graph is captured once for a batch size and a sampler, and replayed for each value. The
     position, the noise and the values stay on the device, so the loop never waits for it. On a
@@ -40,9 +40,9 @@ class CapturedStepper(Stepper):
     ) -> str | None:
         if reason := super().unavailable(model, precision):
             return reason
-        attentions = [getattr(mixer, "attention", None) for mixer in model.stack.mixers]
-        if any(type(attention) is not LinearAttention for attention in attentions):
-            return "it is made for linear attention, and the model has another"
+        if not model.stack.constant_state:
+            name = model.stack.mixer_name
+            return f"a graph is for states of one size, and that of {name} grows with the length"
         positions = model.stack.positions
         if positions.max_length is None and positions.kind != "none":
             return "it has a table of positions, and the model's sequences have no bound"
@@ -75,6 +75,14 @@ class FusedStepper(CapturedStepper):
 
     name: ClassVar[str] = "fused"
     backend: ClassVar[str] = "inductor"
+
+    @classmethod
+    def unavailable(
+        cls, model: AutoregressiveTransformer, precision: str | None = None
+    ) -> str | None:
+        if any(isinstance(mixer, LSTM) for mixer in model.stack.mixers):
+            return "torch.compile takes no LSTM"
+        return super().unavailable(model, precision)
 
     def captured_step(self) -> Step:
         step = super().captured_step()
