@@ -147,7 +147,7 @@ def test_an_optimizer_a_schedule_and_a_callback_can_be_of_ones_own(tmp_path):
 
 def test_a_class_can_be_named_on_the_command_line(tmp_path):
     phi = "model.mixer.attention.feature_map"
-    chosen = (f"{phi}._target_=mine.mechanisms.Softplus", f"{phi}.beta=2")
+    chosen = ("model=linear", f"{phi}._target_=mine.mechanisms.Softplus", f"{phi}.beta=2")
     train(tmp_path, *QUICK, *chosen, "run_id=a", "test=false")
     choices.allow("mine")
     layer = load(tmp_path / "a/checkpoints/last.ckpt").task.model.stack.mixer.attention

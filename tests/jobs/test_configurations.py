@@ -130,13 +130,13 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
         *(f"task/distribution={name}" for name in ("logistic_mixture", "categorical")),
         *(f"model.positions={name}" for name in ("concatenated", "added", "learned", "none")),
         *(f"model={name}" for name in TRANSFORMERS),
-        *(f"model/feature_map={name}" for name in named("model/feature_map")),
+        *(f"model=linear model/feature_map={name}" for name in named("model/feature_map")),
         "model.norm=post", "model.activation=gelu", "model.activation_checkpointing=true",
-        "model.mixer.attention.scale=0.5",
+        "model=linear model.mixer.attention.scale=0.5",
     ],
 )  # fmt: skip
 def test_every_choice_trains(argument):
-    assert np.isfinite(one_step(configured(*TINY, argument), ImageShape(8, 8, 1, 17)))
+    assert np.isfinite(one_step(configured(*TINY, *argument.split()), ImageShape(8, 8, 1, 17)))
 
 
 @pytest.mark.parametrize("group", ["trainer", "callbacks", "logger", "debug"])

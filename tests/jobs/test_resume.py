@@ -124,7 +124,7 @@ def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
     ("argument", "words"),
     [
         ("model.num_layers=3", ("model.num_layers=2", "model.num_layers=3")),
-        ("model/feature_map=relu", ("model.mixer.attention.feature_map._target_", "Relu")),
+        ("model=gated_delta", ("model.mixer._target_", "GatedDeltaNet")),
         ("task/distribution=categorical", ("task.distribution",)),
     ],
 )
@@ -200,7 +200,7 @@ def test_expressions_in_a_checkpoints_config_are_not_evaluated(whole, tmp_path, 
 
 def test_a_checkpoint_that_names_a_foreign_class_is_refused(whole, tmp_path):
     checkpoint = read_checkpoint(whole / "checkpoints/best.ckpt")
-    checkpoint["config"]["model"]["mixer"]["attention"]["_target_"] = "os.system"
+    checkpoint["config"]["model"]["mixer"]["_target_"] = "os.system"
     forge(checkpoint, tmp_path / "evil.ckpt")
     message = complaint("sample", f"ckpt={tmp_path}/evil.ckpt", f"out={tmp_path}/out")
     assert "os.system" in message
