@@ -303,7 +303,7 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     call(collect, monkeypatch, "digits", str(folder))
     measurement = json.loads((results / "digits.json").read_text())
     (row,) = measurement["rows"]
-    assert (row["attention"], row["layers"], row["histogram"]) == ("LinearAttention", 2, 2.408)
+    assert (row["attention"], row["layers"], row["histogram"]) == ("DeltaNet", 2, 2.408)
     (source,) = measurement["sources"]
     assert (source["run"], source["seed"], source["starts"]) == ("tiny", 5, [written])
     assert measurement["seeds"] == [5]

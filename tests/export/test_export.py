@@ -105,7 +105,7 @@ def test_the_card_says_what_it_is(folder, runs):
     figures = json.loads((folder / CONFIG).read_text())["figures"]
     for words in (
         "8 x 8 x 1", "Data: Digits", f"{figures['test_bits_per_dim']:g} bits/dim",
-        "uv run train.py", "lt.load", "LinearAttention",
+        "uv run train.py", "lt.load", "DeltaNet",
     ):  # fmt: skip
         assert words in text
     assert str(runs) not in text  # nothing of this machine

@@ -43,7 +43,7 @@ VALUES = st.one_of(
     st.dictionaries(st.text(max_size=4), st.integers(), max_size=2),
 )
 CHOICES = [(), ("model=lsh4",), ("model=sparse",), ("model=gated_delta",), ("data=copy",),
-           ("model/feature_map=favor",), ("data=espeak",), ("scheduler=on_plateau",),
+           ("model=linear", "model/feature_map=favor"), ("data=espeak",), ("scheduler=on_plateau",),
            ("callbacks=ema",), ("task/distribution=categorical",)]  # fmt: skip
 
 
