@@ -42,7 +42,8 @@ def test_random_features_are_redrawn_when_asked(tmp_path, feature_map):
     directions = []
     for i, steps in enumerate((1, 10)):
         run(
-            "train", *QUICK, f"model/feature_map={feature_map}", "callbacks=redraw", "test=false",
+            "train", *QUICK, "model=linear", f"model/feature_map={feature_map}", "callbacks=redraw",
+            "test=false",
             f"callbacks.redraw.every_n_steps={steps}", f"paths.runs={tmp_path}", f"run_id={i}",
         )  # fmt: skip
         weights = read_checkpoint(tmp_path / f"{i}/checkpoints/last.ckpt")["state_dict"]

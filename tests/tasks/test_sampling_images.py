@@ -26,7 +26,12 @@ def runs(tmp_path_factory) -> Path:
     head."""
     folder = tmp_path_factory.mktemp("runs")
     for name, choices in {
-        "linear": ("callbacks=ema", "callbacks.ema.decay=0.5", "trainer.limit_train_batches=3"),
+        "linear": (
+            "model=linear",
+            "callbacks=ema",
+            "callbacks.ema.decay=0.5",
+            "trainer.limit_train_batches=3",
+        ),
         "softmax": ("model=softmax",),
         "lsh": ("model=lsh1",),
         "categorical": ("task/distribution=categorical",),
@@ -223,7 +228,7 @@ def test_the_kernel_that_trained_does_not_bind_whoever_samples(runs, tmp_path):
         ("linear", ["stepper=compiled", "precision=float64"], ("=compiled", "=float64", "int8")),
         ("linear", ["stepper=recurrent", "precision=int8"], ("=recurrent", "=int8", "float16")),
         ("linear", ["stepper=fast"], ("stepper=fast", "recurrent")),
-        ("softmax", ["stepper=captured"], ("=captured", "linear attention", "stepper=auto")),
+        ("softmax", ["stepper=captured"], ("=captured", "grows with the length", "stepper=auto")),
         ("linear", ["kernel=cpp"], ("kernel", "stepper")),
     ],
 )
