@@ -106,7 +106,7 @@ def test_every_experiment_is_composed_built_and_run_for_a_step(experiment, model
             chunk = {"paper/mnist": 29, "paper/cifar10": 37}[experiment]
             attention = layers["mixer"]["attention"]
             assert (attention["num_buckets"], attention["chunk"]) == (64, chunk)
-    short = ["model.num_layers=1"]
+    short = ["model.num_layers=2"]
     if config["data"]["_target_"].endswith("Copies"):
         short += ["data.num_sequences=2", "data.num_held_out=2"]
     job = configured(f"experiment={experiment}", *chosen, *where, *short)

@@ -182,8 +182,8 @@ def test_a_resumed_run_continues_the_same_wandb_run(tmp_path):
 
 def test_each_job_of_a_multirun_is_a_run_of_its_own(tmp_path):
     run(
-        "train", "-m", *WATCHED, "model=linear", "model/feature_map=elu,relu", f"paths.runs={tmp_path}",
-        "test=false",
+        "train", "-m", *WATCHED, "model=linear", "model/feature_map=elu,relu",
+        f"paths.runs={tmp_path}", "test=false",
     )  # fmt: skip
     read = [read_back(log) for log in wandb_runs(tmp_path)]
     assert len({one["run"]["run_id"] for one in read}) == 2
