@@ -6,11 +6,13 @@ and lose nothing.
 
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from signal import Signals
 from typing import Any
 
@@ -18,6 +20,7 @@ SIGNALS = [
     Signals[name] for name in ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2") if hasattr(signal, name)
 ]
 ELSEWHERE = Signals.SIGTERM  # stands for a signal that came to another process of the run
+SENT_AGAIN = 0.05  # seconds: by then the finalizer that a signal came in is left
 SAME_KEYPRESS = 0.5  # seconds: the terminal and `uv run` may both deliver one Ctrl-C
 
 
@@ -70,6 +73,8 @@ def catching(*, silent: bool = False) -> Iterator[None]:
         yield  # already; or not possible: only the main thread may set handlers
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
+    hook = sys.unraisablehook
+    sys.unraisablehook = partial(_send_again, hook)
     _state.noted, _state.deferring, _state.silent = None, False, silent
     for number, handler in before.items():
         if handler != signal.SIG_IGN:  # a shell ignores Ctrl-C for what runs in the background
@@ -79,6 +84,7 @@ def catching(*, silent: bool = False) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        sys.unraisablehook = hook
         _state.noted = None
 
 
@@ -135,6 +141,15 @@ def pass_on(stopped: Stopped) -> None:
     handler = signal.getsignal(stopped.signal)
     if callable(handler) and handler not in (signal.default_int_handler, _on_signal):
         handler(stopped.signal, None)
+
+
+def _send_again(hook: Callable[[Any], object], lost: Any) -> None:
+    """Send a signal anew that came in a finalizer, out of which Python lets no exception."""
+    if isinstance(lost.exc_value, Stopped):
+        _state.noted = None
+        threading.Timer(SENT_AGAIN, os.kill, (os.getpid(), lost.exc_value.signal)).start()
+    else:
+        hook(lost)
 
 
 def _on_signal(number: int, frame: object) -> None:

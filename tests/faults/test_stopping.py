@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -181,3 +182,18 @@ def test_whoever_heard_a_signal_before_is_given_it_once_the_job_is_saved():
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert told == [signal.SIGUSR2]
+
+
+def test_a_signal_that_comes_in_a_finalizer_is_not_lost():
+    """Python prints what is raised in `__del__`, and goes on."""
+
+    class Closes:
+        def __del__(self):
+            signal.raise_signal(signal.SIGTERM)
+
+    def work():
+        Closes()
+        time.sleep(10)
+
+    with pytest.raises(Stopped, match="SIGTERM"), catching():
+        work()
