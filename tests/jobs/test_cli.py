@@ -91,7 +91,7 @@ def complaint(monkeypatch, tmp_path):
         ("tags=x", ("tags",)),
         ("data=arrays", ("data.path has no value",)),
         ("model._target_=os.system", ("os.system", "there is no such class")),
-        ("model=linear model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
+        ("model.num_heads=3", ("model_dim=64", "num_heads=3", "63")),
         ("model.norm=both", ("norm=both", "post", "pre")),
         ("model=linear model.mixer.attention.kernel=fast", ("kernel=fast", "chunkwise", "triton")),
         ("data.batch_size=0", ("batch_size=0",)),

@@ -104,7 +104,7 @@ def test_an_experiment_knows_its_models_and_the_command_line_wins(tmp_path):
 
 def test_one_failing_job_does_not_end_a_sweep(tmp_path, capfd):
     with pytest.raises(SystemExit) as stopped:
-        run("train", "-m", *QUICK, "model=linear", "model.num_heads=3,2", f"paths.runs={tmp_path}")
+        run("train", "-m", *QUICK, "model.num_heads=3,2", f"paths.runs={tmp_path}")
     assert stopped.value.code == 1
     said = capfd.readouterr().err
     assert "error: model_dim=16 does not divide into num_heads=3" in said

@@ -7,6 +7,7 @@ The layers as their papers have them. "Fast weights" is the oldest name of such 
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 
 from linear_transformers.config.ranges import Positive, Size, Taps, ranged
 from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
-from linear_transformers.mixers.multi_head import MultiHead
+from linear_transformers.mixers.multi_head import MultiHead, whole_heads
 from linear_transformers.ops.decayed import decayed_over_piece, decayed_step
 from linear_transformers.ops.delta import delta_over_piece, delta_step
 from linear_transformers.ops.groups import check_groups, for_group, one_of_group
@@ -401,10 +402,15 @@ class Decay(nn.Module):
 
 
 def _head_dim(name: str, expand: float, model_dim: int, num_heads: int) -> int:
+    if expand == 1:
+        return whole_heads(model_dim, num_heads)
     width = expand * model_dim / num_heads
     if width < 1 or not width.is_integer():
+        least = (num_heads / Fraction(expand).limit_denominator()).numerator
+        nearest = least * max(1, round(model_dim / least))
         raise ValueError(
             f"{name}={expand:g} times model_dim={model_dim} does not divide into "
-            f"num_heads={num_heads} equal heads of whole numbers."
+            f"num_heads={num_heads} equal heads of whole numbers. The nearest width that does is "
+            f"{nearest}."
         )
     return int(width)
