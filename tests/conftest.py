@@ -28,7 +28,7 @@ from linear_transformers.config.composition import composed as compose
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs import trainer
 from linear_transformers.jobs.options import TrainJob
-from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers import MixerFactory, MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 
 PROJECT = Path(__file__).parent.parent
@@ -69,6 +69,11 @@ def composed(*overrides: str) -> dict[str, Any]:
 def configured(*overrides: str) -> TrainJob:
     """Return the same after its checks."""
     return TrainJob(**checked(TrainJob, composed(*overrides), ""))
+
+
+def attending(attention: AttentionFactory, **options: Any) -> MixerFactory:
+    """A multi-head layer around an attention with these options."""
+    return partial(MultiHeadAttention, attention=partial(attention, **options))
 
 
 def autoregressive(

@@ -26,11 +26,10 @@ from linear_transformers.mixers import (
     DeltaNet,
     GatedDeltaNet,
     KimiDeltaAttention,
-    MultiHeadAttention,
 )
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import CompiledStepper
-from tests.conftest import PROJECT
+from tests.conftest import PROJECT, attending
 
 HERE = Path(__file__).parent
 IMAGE = ImageShape(height=7, width=5, channels=1, num_levels=17)
@@ -38,10 +37,6 @@ COLOUR = ImageShape(height=3, width=5, channels=3, num_levels=4)
 BYTES = TextShape(segment=16, tokens="bytes", vocabulary="")
 CHARACTERS = TextShape(segment=16, tokens="characters", vocabulary=' abcdé<\U0001f600"')
 MIXTURE = LogisticMixture(17, num_components=3)
-
-
-def attending(attention, **options):
-    return partial(MultiHeadAttention, attention=partial(attention, **options))
 
 
 LINEAR = attending(LinearAttention, feature_map=Elu)

@@ -25,7 +25,6 @@ from linear_transformers.mixers import (
     GatedDeltaNet,
     GatedLinearAttention,
     KimiDeltaAttention,
-    MultiHeadAttention,
     MultiScaleRetention,
 )
 from linear_transformers.models import AutoregressiveTransformer, StackState, Transformer
@@ -38,7 +37,7 @@ from linear_transformers.sampling import (
     prefill,
     uniform_noise,
 )
-from tests.conftest import PROJECT, autoregressive
+from tests.conftest import PROJECT, attending, autoregressive
 
 pytest.importorskip("triton", reason="Triton is not for this system")
 
@@ -54,8 +53,7 @@ def linear(*, feature_map=Elu, scale=1.0, attention=None, **options):
     return model.eval().to(DEVICE)
 
 
-WINDOW = partial(MultiHeadAttention, attention=partial(WindowAttention, window=3))
-LSH = partial(LshAttention, num_rounds=2, num_buckets=4, window=3)
+WINDOW = attending(WindowAttention, window=3)
 # Mixers whose state has one size, beside linear attention; and what every second layer has.
 CONSTANT = {
     "delta": (DeltaNet, None),
@@ -64,7 +62,7 @@ CONSTANT = {
     "gated": (GatedLinearAttention, None),
     "retention": (MultiScaleRetention, None),
     "lstm": (LSTM, None),
-    "lsh": (partial(MultiHeadAttention, attention=LSH), None),
+    "lsh": (attending(LshAttention, num_rounds=2, num_buckets=4, window=3), None),
     "window": (WINDOW, None),
     "hybrid": (DeltaNet, WINDOW),
 }

@@ -22,7 +22,6 @@ from linear_transformers.mixers import (
     GatedDeltaNet,
     GatedLinearAttention,
     KimiDeltaAttention,
-    MultiHeadAttention,
 )
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.sampling import (
@@ -32,6 +31,7 @@ from linear_transformers.sampling import (
     prefill,
     uniform_noise,
 )
+from tests.conftest import attending
 
 LENGTH, NUM_VALUES, BATCH = 40, 17, 3
 PRECISIONS = ("float32", "bfloat16", "int8")
@@ -62,10 +62,6 @@ pytestmark = pytest.mark.skipif(
     kernels.step_unavailable() is not None,
     reason=f"no compiled stepper: {kernels.step_unavailable()}",
 )
-
-
-def attending(attention, **options):
-    return partial(MultiHeadAttention, attention=partial(attention, **options))
 
 
 linear = partial(attending, LinearAttention, feature_map=Elu)

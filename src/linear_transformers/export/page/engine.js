@@ -191,8 +191,8 @@ class Engine {
     const rate = layer.decay_rate?.[head] ?? 0;
     const decay = rate ? Math.exp(-rate * softplus(projected[strength + heads])) : 1;
     for (const x of [query, key, value]) for (let i = 0; i < x.length; ++i) x[i] *= sigmoid(x[i]);
-    scale(query, 1 / (length(query, eps) * Math.sqrt(query.length)));
-    scale(key, 1 / length(key, eps));
+    scale(query, 1 / (lengthOf(query, eps) * Math.sqrt(query.length)));
+    scale(key, 1 / lengthOf(key, eps));
     for (let c = 0, at = matrix; c < key.length; ++c, at += value.length)
       for (let m = 0; m < value.length; ++m) value[m] -= decay * key[c] * numbers[at + m];
     scale(value, sigmoid(projected[strength]));
@@ -308,7 +308,7 @@ function scale(x, factor) {
   for (let i = 0; i < x.length; ++i) x[i] *= factor;
 }
 
-function length(x, eps) {
+function lengthOf(x, eps) {
   let squares = eps;
   for (let i = 0; i < x.length; ++i) squares += x[i] ** 2;
   return Math.sqrt(squares);
