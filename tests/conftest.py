@@ -104,8 +104,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two more than there are cores: some tests wait for what they have started."""
-    return (os.cpu_count() or 1) + 2
+    """One more than there are cores: some tests wait for what they have started."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_finish() -> None:

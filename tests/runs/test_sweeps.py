@@ -23,14 +23,9 @@ def results(runs) -> tuple[list[dict], str]:
 
 def test_a_multirun_makes_one_run_a_job_and_a_table_of_them(tmp_path):
     printed = run(
-        "train",
-        *QUICK,
-        "-m",
-        "model=linear_conv",
-        "model/feature_map=elu,relu",
-        "seed=3",
+        "train", *QUICK, "-m", "model=linear_conv", "model/feature_map=elu,relu", "seed=3",
         f"paths.runs={tmp_path}",
-    )
+    )  # fmt: skip
     names = {path.parent.name for path in tmp_path.glob("*/config.yaml")}
     assert len(names) == 2
     assert all(name.startswith("digits-linear_conv-") for name in names)

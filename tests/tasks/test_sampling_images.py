@@ -19,6 +19,8 @@ from linear_transformers.tasks.loading import load
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, forge, run
 
+AVERAGED = ("callbacks=ema", "callbacks.ema.decay=0.5")
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
@@ -26,12 +28,7 @@ def runs(tmp_path_factory) -> Path:
     head."""
     folder = tmp_path_factory.mktemp("runs")
     for name, choices in {
-        "linear": (
-            "model=linear",
-            "callbacks=ema",
-            "callbacks.ema.decay=0.5",
-            "trainer.limit_train_batches=3",
-        ),
+        "linear": ("model=linear", *AVERAGED, "trainer.limit_train_batches=3"),
         "softmax": ("model=softmax",),
         "lsh": ("model=lsh1",),
         "categorical": ("task/distribution=categorical",),
