@@ -47,11 +47,13 @@ def models(*names: str) -> dict[str, tuple[str, ...]]:
 
 def hybrids(window: int, *common: str) -> dict[str, tuple[str, ...]]:
     """Return the variants in which every second layer sees a window, two rows of an image: the
-    others linear attention, or softmax."""
+    others linear attention, the delta rule, or softmax."""
     words = ("model=hybrid", f"model.local.attention.window={window}", *common)
+    delta = ("~model.mixer", "+model.mixer._target_=linear_transformers.mixers.DeltaNet")
     softmax = "model.mixer.attention._target_=linear_transformers.attention.SoftmaxAttention"
     return {
         "hybrid": words,
+        "hybrid, delta": (*words, *delta),
         GIVEN_WINDOWS: (*words, softmax, "~model.mixer.attention.feature_map"),
     }
 
