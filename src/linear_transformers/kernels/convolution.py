@@ -12,7 +12,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import is_differentiated_again, qualified, registered
+from linear_transformers.kernels.operator import (
+    is_differentiated_again,
+    is_transformed,
+    qualified,
+    registered,
+)
 from linear_transformers.ops.convolution import convolved as defined
 from linear_transformers.ops.precision import accumulation_dtype
 
@@ -35,7 +40,7 @@ def convolved(
     x: Float[Tensor, "b t channels"], weight: Float[Tensor, "taps channels"], *, ahead: int = 0
 ) -> Float[Tensor, "b t channels"]:
     """Compute `ops.convolution.convolved`, on CPUs in one pass if there is a compiler."""
-    if x.device.type != "cpu":
+    if x.device.type != "cpu" or is_transformed(x, weight):
         return defined(x, weight, ahead=ahead)
     return _forward_op(x, weight.to(accumulation_dtype(x.dtype)), ahead)
 

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels import cpp_dropout
-from linear_transformers.kernels.operator import is_differentiated_again, qualified, registered
+from linear_transformers.kernels.operator import (
+    is_differentiated_again,
+    is_transformed,
+    qualified,
+    registered,
+)
 from linear_transformers.kernels.registry import has_triton
 from linear_transformers.ops.dropout import Draw, scale, threshold
 from linear_transformers.ops.dropout import dropout as defined
@@ -40,6 +45,9 @@ def dropout(
         The sum, in the type that x and the residual have together.
     """
     assert not (relu and residual is not None)
+    if is_transformed(x, residual):
+        x = x.relu() if relu else x
+        return defined(x, draw, rate=rate, place=place, residual=residual)
     return _forward_op(x, residual, draw, rate, place, relu)
 
 

@@ -17,6 +17,7 @@ from linear_transformers.kernels.operator import (
     constant,
     gradients_of,
     is_differentiated_again,
+    is_transformed,
     qualified,
     registered,
     state_shapes,
@@ -70,7 +71,8 @@ def _compiled(defined: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., An
         state: Tensor | None = None,
         chunk_size: int = 32,
     ) -> tuple[Tensor, Tensor]:
-        if unavailable(v.device, max(k.shape[-1], v.shape[-1])):
+        reason = unavailable(v.device, max(k.shape[-1], v.shape[-1]))
+        if reason or is_transformed(q, k, v, *gates, state):
             return defined(q, k, v, *gates, state=state, chunk_size=chunk_size)
         *strength, log_decay = gates
         inputs = (q, k, v, *(strength or [None]), log_decay, state)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.chunkwise import chunkwise
@@ -142,6 +143,8 @@ def attend(
     Raises:
         ValueError: The kernel cannot run here, or on these tensors.
     """
+    if is_transformed(q, k, v, *(state or ())):
+        return chunkwise(q, k, v, eps=eps, phi=phi, state=state)
     dtype, wide, elu = v.dtype, accumulation_dtype(v.dtype), fuses(phi)
     if not elu:
         q, k = mapped(phi, q, k)
@@ -191,6 +194,18 @@ def is_differentiated_again() -> bool:
     """Return whether a backward pass is to have gradients itself, which kernels' gradients have
     not: `create_graph=True`. A compiler, which traces it alike, has no second derivatives."""
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
+
+
+def is_transformed(*tensors: Tensor | None) -> bool:
+    """Return whether a call is one of `torch.func`'s transforms, or its tensors have forward
+    derivatives. Operators have rules for neither, and forward derivatives would be 0 in silence:
+    definitions run instead. A compiler has its own way."""
+    if torch.compiler.is_compiling():
+        return False
+    given = (x for x in tensors if x is not None)
+    return torch._C._are_functorch_transforms_active() or any(
+        forward_ad.unpack_dual(x).tangent is not None for x in given
+    )
 
 
 def gradients_of(
