@@ -233,6 +233,20 @@ def test_it_goes_on_from_what_was_read(shape, mixer):
     torch.testing.assert_close(outputs, model(tokens), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_it_goes_on_from_what_was_read_under_autocast(mixer):
+    """Which leaves the last inputs of convolutions in bfloat16, where the step has float32."""
+    model = made("all", MIXERS[mixer])
+    tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
+    outputs = []
+    for stepper in (CompiledStepper(model), RecurrentStepper(model)):
+        with torch.inference_mode():
+            with torch.autocast("cpu", torch.bfloat16):
+                _, state = stepper.prefill(tokens[:, :15])
+            outputs.append(stepped(stepper, tokens[:, 15:], state))
+    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("mixer", "local"), HYBRIDS)
 def test_every_second_layer_may_be_of_another_kind(mixer, local):
     """With widths, convolutions and gates of its own."""

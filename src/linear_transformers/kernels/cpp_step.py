@@ -173,6 +173,7 @@ class PackedStack:
             if kept is not None:
                 assert kept.is_contiguous()
                 assert len(kept) == len(x)
+                assert kept.dtype == x.dtype
                 layer.inputs = kept.data_ptr()
         shape = (len(x), threads, max(layer.capacity for layer in self._layers))
         if shape not in self._workspace:

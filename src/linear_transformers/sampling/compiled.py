@@ -140,6 +140,8 @@ def parts_of(model: AutoregressiveTransformer) -> StepParts:
 def _advanced(layer: MixerState) -> MixerState:
     """Return the state after one more position, whose keys and values are not written yet."""
     past = layer.past
+    if layer.inputs is not None:
+        layer = layer._replace(inputs=layer.inputs.float())  # autocast's are in another type
     if isinstance(past, KeyValueCache):
         return layer._replace(past=past.lengthened(1))
     if isinstance(past, WindowState):
