@@ -90,6 +90,14 @@ def test_queries_keys_and_values_may_lie_in_one_tensor(monkeypatch):
     torch.testing.assert_close(run(*turned)[0], expected)
 
 
+@pytest.mark.parametrize(("sequences", "given"), [(1, 3), (3, 1)])
+def test_a_step_with_the_state_of_others_is_refused(sequences, given, raises_one_line):
+    state = empty_state(sequences, 2, 4, 4, dtype=torch.float32, device=DEVICE)
+    inputs = torch.randn(3, given, 2, 4, device=DEVICE)
+    with raises_one_line(f"sums of [{sequences}, 2, 4, 4]", f"need [{given}, 2, 4, 4]"):
+        triton_step(*inputs, state, eps=EPS)
+
+
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # the interpreter's numpy
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_what_is_no_number_stays_none(bad):

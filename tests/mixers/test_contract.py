@@ -227,6 +227,7 @@ def test_one_tap_of_one_is_no_convolution():
         (partial(GatedDeltaNet, 16, 8), ("expand_k=0.75", "num_heads=8", "is 32")),
         (partial(DeltaNet, 64, 3), ("model_dim=64", "num_heads=3", "63")),
         (partial(DeltaNet, 16, 4, expand_v=0.0), ("expand_v=0.0", "above 0")),
+        (partial(DeltaNet, 16, 4, num_key_heads=0), ("num_key_heads=0", "at least 1")),
         (partial(DeltaNet, 16, 4, qk_norm=None), ("qk_norm=None", "qk_norm=l2")),
         (partial(KimiDeltaAttention, 16, 4, qk_norm="rms"), ("qk_norm=rms", "without bound")),
         (partial(KimiDeltaAttention, 16, 4, chunk_size=33), ("chunk_size=33", "at most 32")),

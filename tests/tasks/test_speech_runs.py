@@ -310,6 +310,12 @@ def test_windows_cover_a_recording_once(frames, overlap, subsampling):
     assert covered == list(range(-(-frames // subsampling)))
 
 
+@pytest.mark.parametrize("frames", [400, 401, 402, 403])
+def test_a_recording_as_long_as_a_window_is_one(frames):
+    (window,) = windows_of(frames, frames / 100, 1.0, 4)
+    assert window == (0, frames, slice(0, -(-frames // 4)))
+
+
 def test_long_recordings_are_read_in_windows(root, recordings):
     """What each window gives alone, cut in the middle of what it shares."""
     recogniser = recogniser_of(root, "linear")

@@ -150,18 +150,32 @@ def attend(
         q, k = mapped(phi, q, k)
     if dtypes and not (q.dtype == k.dtype == dtype and dtype in dtypes):
         q, k, v = (x.to(wide) for x in (q, k, v))
+    if state is not None:
+        check_state(state, q, v)
+    kv_sum, k_sum = (None, None) if state is None else (sums.to(wide) for sums in state)
+    with without_autocast(v):
+        outputs, _, kv_sum, k_sum = operation(q, k, v, kv_sum, k_sum, eps, elu)
+    return outputs.to(dtype), LinearState(kv_sum, k_sum)
+
+
+def check_state(state: LinearState, q: Tensor, v: Tensor) -> None:
+    """Check that a state is that of some inputs: kernels read and write memory by their sizes.
+
+    Args:
+        state: The state.
+        q: The queries' features [b, t, h, c].
+        v: The values [b, t, h, m].
+
+    Raises:
+        ValueError: It is that of others.
+    """
     sizes = state_shapes(q, v)
-    # The kernel reads memory by these sizes and types, whatever it is given.
-    if state is not None and (state.kv_sum.shape, state.k_sum.shape) != sizes:
+    if (state.kv_sum.shape, state.k_sum.shape) != sizes:
         raise ValueError(
             f"The state has sums of {list(state.kv_sum.shape)} and {list(state.k_sum.shape)}; "
             f"these inputs need {list(sizes[0])} and {list(sizes[1])}. Give the state of the same "
             "sequences, or None."
         )
-    kv_sum, k_sum = (None, None) if state is None else (sums.to(wide) for sums in state)
-    with without_autocast(v):
-        outputs, _, kv_sum, k_sum = operation(q, k, v, kv_sum, k_sum, eps, elu)
-    return outputs.to(dtype), LinearState(kv_sum, k_sum)
 
 
 def too_wide(width: int, widest: int | None) -> str | None:

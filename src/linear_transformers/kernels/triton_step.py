@@ -14,7 +14,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.kernels.operator import Map, fuses, refuse
+from linear_transformers.kernels.operator import Map, check_state, fuses, refuse
 from linear_transformers.kernels.triton_linear import elu_features, unavailable
 from linear_transformers.ops.precision import mapped
 from linear_transformers.ops.recurrent import LinearState
@@ -46,12 +46,14 @@ def triton_step(
         The output at this position in the type of `v`, and the state that was given.
 
     Raises:
-        ValueError: The tensors are on another device, or in float64.
+        ValueError: The tensors are on another device, or in float64; or the state is that of
+            other sequences or heads.
     """
     refuse("triton", unavailable(v.device, v.dtype))
     elu = fuses(phi)
     if not elu:
         q, k = mapped(phi, q, k)
+    check_state(state, q.unsqueeze(1), v.unsqueeze(1))
     return _operator(q, k, v, *state, eps, elu), state
 
 

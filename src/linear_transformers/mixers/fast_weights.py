@@ -63,6 +63,7 @@ class FastWeights(MultiHead):
     over_piece: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     chunk_size: int
 
+    @ranged
     def __init__(
         self,
         model_dim: int,

@@ -1,5 +1,6 @@
 """Scores of recordings of any length: whole, in windows that overlap, or streamed."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -71,7 +72,7 @@ def scores_of(
 def windows_of(num_frames: int, seconds: float, overlap: float, subsampling: int) -> list[Window]:
     """Return windows over a recording, whose kept scores cover it exactly once."""
     grid = 1000 / SHIFT_MS / subsampling  # outputs a second: windows begin where outputs do
-    size = max(2, round(seconds * grid))
+    size = max(2, math.ceil(round(seconds * grid, 6)))  # outputs of a recording as long
     shared = min(round(overlap * grid), size - 1)
     total = -(-num_frames // subsampling)
     starts = [0]
