@@ -5,20 +5,21 @@ from functools import partial
 import pytest
 import torch
 from torch.autograd import forward_ad
-from torch.func import grad, hessian, jvp, vmap
+from torch.func import grad, jvp, vmap
 
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels.convolution import convolved
 from linear_transformers.kernels.dropout import dropout
-from linear_transformers.mixers import DeltaNet, GatedLinearAttention, MultiHeadAttention
+from linear_transformers.mixers import DeltaNet, GatedLinearAttention
 from linear_transformers.ops.recurrent import LinearState
+from tests.conftest import attending
 
 # torch 2.14 itself calls what it has deprecated, at the first forward derivative.
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:FutureWarning")
 
 gradgradcheck = partial(torch.autograd.gradgradcheck, fast_mode=True)
-LINEAR = partial(MultiHeadAttention, attention=partial(LinearAttention, feature_map=Elu))
+LINEAR = attending(LinearAttention, feature_map=Elu)
 LAYERS = [LINEAR, partial(LINEAR, short_convolution=4), DeltaNet, GatedLinearAttention]
 DROPOUT = [{}, {"relu": True}, {"residual": torch.ones(2, 5, 3).double()}]
 
@@ -63,31 +64,25 @@ def test_of_dropout(more):
     assert gradgradcheck(run, leaves((2, 5, 3)))
 
 
-def forward(function, x: torch.Tensor, direction: torch.Tensor) -> list[torch.Tensor]:
-    """The derivative in a direction: as torch.func has it, of dual numbers, and backward twice."""
+def check_forward(function, x: torch.Tensor, direction: torch.Tensor) -> None:
+    """Compare the derivative in a direction, by torch.func and of dual numbers, with the backward
+    pass, twice."""
+    _, expected = torch.autograd.functional.jvp(function, x, direction)
+    torch.testing.assert_close(jvp(function, (x,), (direction,))[1], expected)
     with forward_ad.dual_level():
-        dual = forward_ad.unpack_dual(function(forward_ad.make_dual(x, direction))).tangent
-    assert dual is not None
-    backward_twice = torch.autograd.functional.jvp(function, x, direction)
-    return [jvp(function, (x,), (direction,))[1], dual, backward_twice[1]]
+        dual = function(forward_ad.make_dual(x, direction))
+        torch.testing.assert_close(forward_ad.unpack_dual(dual).tangent, expected)
 
 
 @pytest.mark.parametrize("mixer", LAYERS)
 def test_forward_derivatives_of_layers(mixer):
-    x, direction = torch.randn(2, 2, 5, 4, dtype=torch.float64)
-    of_func, of_dual, expected = forward(mixer(4, 2).double(), x, direction)
-    torch.testing.assert_close(of_func, expected)
-    torch.testing.assert_close(of_dual, expected)
+    check_forward(mixer(4, 2).double(), *torch.randn(2, 2, 5, 4, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("more", DROPOUT)
 def test_forward_derivatives_of_dropout(more):
-    draw = torch.tensor([1, 2, 0, 0])
-    x, direction = torch.randn(2, 2, 5, 3, dtype=torch.float64)
-    run = partial(dropout, draw=draw, rate=0.3, place=0, **more)
-    of_func, of_dual, expected = forward(run, x, direction)
-    torch.testing.assert_close(of_func, expected)
-    torch.testing.assert_close(of_dual, expected)
+    run = partial(dropout, draw=torch.tensor([1, 2, 0, 0]), rate=0.3, place=0, **more)
+    check_forward(run, *torch.randn(2, 2, 5, 3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("mixer", LAYERS)
@@ -102,7 +97,7 @@ def test_gradients_of_each_sequence(mixer):
     expected = [torch.autograd.grad(loss(x), x)[0] for x in alone]
     torch.testing.assert_close(vmap(grad(loss))(sequences), torch.stack(expected))
     twice = torch.autograd.functional.hessian(loss, sequences[0])
-    torch.testing.assert_close(hessian(loss)(sequences[0]), twice)
+    torch.testing.assert_close(torch.func.hessian(loss)(sequences[0]), twice)
 
 
 def test_hessians_are_those_of_the_definition():
