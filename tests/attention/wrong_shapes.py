@@ -2,15 +2,16 @@
 
     python -m tests.attention.wrong_shapes
 
-A process of its own: in the tests' the shape checks come first, and break the compiler.
+A state or a memory of other sequences, too. A process of its own: in the tests' the shape checks come first, and break the compiler.
 """
 
 from functools import partial
 
 import torch
 
-from linear_transformers.attention.base import BidirectionalAttention
+from linear_transformers.attention.base import BidirectionalAttention, CrossAttention
 from tests.attention.choices import ATTENTIONS, KEY_GATED, build
+from tests.mixers.test_contract import ALL
 
 B, T, H, D = 2, 6, 4, 8
 # SDPA's [b, h, t, d] first of all: something would be computed from it.
@@ -36,10 +37,29 @@ def main() -> None:
                 assert f"{H} heads, width {D}" in said
         q, k, v = (torch.randn(B, t, H, D, dtype=torch.float64) for t in (T, T, T - 1))
         assert "6 queries and 6 keys with 5 values" in refusal(attention, q, k, v), name
+        others_are_refused(name, attention, q, k, q)
+        if isinstance(attention, CrossAttention):
+            read = partial(attention.read, memory=attention.summarize(k[:1], k[:1]))
+            assert "the state of the same sequences" in refusal(read, q), name
         whole = torch.compile(attention, fullgraph=True, backend="eager")
         if name in ("model=linear", "model=softmax", "model=window"):
             torch.testing.assert_close(whole(q, k, q), attention(q, k, q))
+    for name, make in ALL.items():
+        mixer = make(H * D, H).double().eval()
+        others_are_refused(name, mixer, torch.randn(B, T, H * D, dtype=torch.float64))
     print("all refused")
+
+
+def others_are_refused(name: str, layer, *inputs: torch.Tensor) -> None:
+    """Torch would broadcast one sequence over two, in silence."""
+    steps = [getattr(layer, "step_in_place", partial(layer.step, in_place=True)), layer.step]
+    with torch.no_grad():
+        for given, known in ((2, 1), (1, 2), (2, 3)):
+            _, state = layer.prefill(*(x[:1].expand(known, *x.shape[1:]) for x in inputs))
+            for form, now in (*((step, [x[:given, 0] for x in inputs]) for step in steps),
+                              (layer.prefill, [x[:given] for x in inputs])):
+                said = refusal(form, *now, state)
+                assert "the state of the same sequences" in said, (name, form, said)
 
 
 def _after(step, state, *inputs: torch.Tensor) -> None:

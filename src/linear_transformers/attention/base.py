@@ -73,6 +73,23 @@ class Heads:
                 )
 
 
+def check_past(inputs: Tensor, past: Tensor) -> None:
+    """Check that a state, or a memory, is of as many sequences as inputs are.
+
+    Args:
+        inputs: The inputs, whose first axis is that of sequences.
+        past: A part of the state, whose first axis is too.
+
+    Raises:
+        ValueError: It is not; of one sequence, either would be broadcast over the others.
+    """
+    if inputs.shape[0] != past.shape[0]:
+        raise ValueError(
+            f"There are inputs of {len(inputs)} sequences and a state of {len(past)}. Give the "
+            "state of the same sequences."
+        )
+
+
 class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
     """Attention that can be trained in parallel and run one position at a time.
 

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention
+from linear_transformers.attention.base import POSITION, CausalAttention, check_past
 
 
 class Buffer:
@@ -61,7 +61,12 @@ class KeyValueCache(NamedTuple):
     def append(
         self, keys: Float[torch.Tensor, "b k s d"], values: Float[torch.Tensor, "b k s m"]
     ) -> "KeyValueCache":
-        """Return a cache with more positions at its end. This one is left unmodified."""
+        """Return a cache with more positions at its end. This one is left unmodified.
+
+        Raises:
+            ValueError: They are those of other sequences.
+        """
+        check_past(keys, self.keys)
         longer = self.lengthened(keys.shape[2])
         longer.keys[:, :, self.length :] = keys
         longer.values[:, :, self.length :] = values

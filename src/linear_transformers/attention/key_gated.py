@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention
+from linear_transformers.attention.base import POSITION, CausalAttention, check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
 from linear_transformers.ops.decayed import decayed_step
@@ -66,6 +66,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: MatrixState
     ) -> tuple[sh.Output, Any]:
         self.check_heads(POSITION, q_i, k_i, v_i)
+        check_past(q_i, state)
         with without_autocast(v_i):
             inputs = self.prepare(*widened(q_i, k_i, v_i))
             output, state = type(self).over_position(*inputs, state)
@@ -78,6 +79,8 @@ class FastWeightAttention(CausalAttention[Tensor]):
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: Any = None
     ) -> tuple[sh.Outputs, MatrixState]:
         self.check(q, k, v)
+        if state is not None:
+            check_past(q, state)
         with without_autocast(v):
             inputs = self.prepare(*widened(q, k, v))
             outputs, state = type(self).over_sequence(

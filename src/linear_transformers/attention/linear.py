@@ -8,7 +8,13 @@ from torch import Tensor
 
 from linear_transformers import kernels
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, SEQUENCE, CausalAttention, CrossAttention
+from linear_transformers.attention.base import (
+    POSITION,
+    SEQUENCE,
+    CausalAttention,
+    CrossAttention,
+    check_past,
+)
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.feature_maps import FeatureMapFactory, ProductMap
 from linear_transformers.ops.bidirectional import read, summarize
@@ -105,6 +111,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         rotation: Rotation | None = None,
     ) -> tuple[sh.Output, LinearState]:
         self.check_heads(POSITION, q_i, keys=(k_i, v_i))
+        check_past(q_i, state.k_sum)
         q_i, k_i = self._features(q_i, k_i)
         if rotation is not None:
             k_i, v_i = (for_group(x, self.group, dim=1) for x in (k_i, v_i))
@@ -143,6 +150,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         rotation: Rotation | None = None,
     ) -> tuple[sh.Outputs, LinearState]:
         self.check(q, k, v)
+        if state is not None:
+            check_past(q, state.k_sum)
         k, v = (for_group(x, self.group, dim=2) for x in (k, v))
         past = None if state is None else self._for_group(state)
         if rotation is not None:
@@ -177,6 +186,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
 
     def read(self, q: sh.Queries, memory: LinearState) -> sh.Outputs:
         self.check_heads(SEQUENCE, q)
+        check_past(q, memory.k_sum)
         (features,) = self._features(q)
         return read(features, self._for_group(memory), eps=self.eps).to(q.dtype)
 

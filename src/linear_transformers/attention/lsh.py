@@ -5,7 +5,7 @@ from typing import ClassVar
 import torch
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention
+from linear_transformers.attention.base import POSITION, CausalAttention, check_past
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import lsh
@@ -69,6 +69,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LshState
     ) -> tuple[sh.Output, LshState]:
         self.check_heads(POSITION, q_i, v_i)
+        check_past(q_i, state.keys)
         return lsh.windowed_step(q_i, v_i, self.hash(q_i.unsqueeze(1)).squeeze(-1), state)
 
     def select(self, state: LshState, rows: sh.Rows) -> LshState:
@@ -80,6 +81,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         self.check(q, k, v)
         if state is None:
             state = self.init_state(len(q), device=q.device, dtype=q.dtype)
+        check_past(q, state.keys)
         buckets = self.hash(q)
         outputs = lsh.windowed(q, v, buckets, window=self.window, state=state)
         return outputs, lsh.remember(q, v, buckets, state)

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import SEQUENCE, CrossAttention
+from linear_transformers.attention.base import SEQUENCE, CrossAttention, check_past
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.ops.bidirectional import valid
@@ -79,6 +79,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
         self.check_heads(SEQUENCE, q)
+        check_past(q, memory.keys)
         return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
 
     def select_memory(self, memory: KeyValueMemory, rows: sh.Rows) -> KeyValueMemory:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention
+from linear_transformers.attention.base import POSITION, CausalAttention, check_past
 from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Positive, Size, ranged
 
@@ -107,6 +107,7 @@ class WindowAttention(CausalAttention[WindowState]):
     ) -> tuple[sh.Outputs, WindowState]:
         self.check(q, k, v)
         past = state or self.init_state(len(k), device=k.device, dtype=k.dtype)
+        check_past(k, past.keys)
         count, window = q.shape[1], self.window
         keys, values = (
             torch.cat([_turned(old, past.written), new.transpose(1, 2).to(old.dtype)], dim=2)
@@ -133,6 +134,7 @@ class WindowAttention(CausalAttention[WindowState]):
         write: Callable[[Tensor, int, Tensor, Tensor], Tensor],
     ) -> tuple[sh.Output, WindowState]:
         self.check_heads(POSITION, q_i, keys=(k_i, v_i))
+        check_past(q_i, state.keys)
         slot = (state.written % self.window).view(-1, 1, 1, 1).expand_as(k_i.unsqueeze(2))
         keys, values = (
             write(old, 2, slot, new.unsqueeze(2).to(old.dtype))

@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers.attention.base import check_past
 from linear_transformers.kernels.convolution import convolved
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.shapes import Lengths
@@ -31,11 +32,16 @@ class ShortConvolution(nn.Module):
         x: Float[Tensor, "b t channels"],
         state: Float[Tensor, "b kept channels"] | None = None,
     ) -> tuple[Float[Tensor, "b t channels"], Float[Tensor, "b kept channels"]]:
-        """Return the outputs of inputs that follow `state`, and the state after them."""
+        """Return the outputs of inputs that follow `state`, and the state after them.
+
+        Raises:
+            ValueError: The state is that of other sequences.
+        """
         kept = self.width - 1
         if state is None:
             y, last = convolved(x, self.weight), x[:, max(0, x.shape[1] - kept) :]
             return y, F.pad(last, (0, 0, kept - last.shape[1], 0))
+        check_past(x, state)
         x = torch.cat([state.to(x.dtype), x], dim=1)
         # Cloned: a view would keep the whole sequence in memory.
         return convolved(x, self.weight)[:, kept:], x[:, x.shape[1] - kept :].clone()
@@ -43,7 +49,12 @@ class ShortConvolution(nn.Module):
     def step(
         self, x_i: Float[Tensor, "b channels"], state: Float[Tensor, "b kept channels"]
     ) -> tuple[Float[Tensor, "b channels"], Float[Tensor, "b kept channels"]]:
-        """Return the output of one input, and the state that includes it."""
+        """Return the output of one input, and the state that includes it.
+
+        Raises:
+            ValueError: The state is that of other sequences.
+        """
+        check_past(x_i, state)
         x = torch.cat([state.to(x_i.dtype), x_i.unsqueeze(1)], dim=1)
         return (x * self.weight.to(x.dtype)).sum(1), x[:, 1:]
 

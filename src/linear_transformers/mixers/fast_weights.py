@@ -16,6 +16,7 @@ from annotated_types import Ge, Le
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers.attention.base import check_past
 from linear_transformers.config.ranges import Positive, Size, Taps, ranged
 from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
 from linear_transformers.mixers.multi_head import MultiHead, whole_heads
@@ -106,6 +107,7 @@ class FastWeights(MultiHead):
             if isinstance(past, Piece):
                 past = past.state_before(*type(self).over_piece(*inputs[1:]))
             elif past is not None:
+                check_past(x, past)
                 past = for_group(past, self.group, dim=1)
             outputs, past = type(self).over_sequence(
                 *inputs, state=past, chunk_size=self.chunk_size
@@ -123,6 +125,7 @@ class FastWeights(MultiHead):
         *,
         in_place: bool,
     ) -> tuple[Tensor, Tensor]:
+        check_past(x, past)
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
             output, past = type(self).over_position(*inputs, for_group(past, self.group, dim=1))

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers.attention.base import check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.ops.precision import without_autocast
@@ -55,6 +56,7 @@ class LSTM(Mixer[LSTMState]):
     def step(
         self, x_i: HiddenOne, state: LSTMState, *, in_place: bool = False
     ) -> tuple[HiddenOne, LSTMState]:
+        check_past(x_i, state.hidden)
         # By the cell: a sequence of one position takes up to 16 times as long.
         weights = list(self.cells.parameters())
         before = [part.to(weights[0].dtype) for part in state]
@@ -64,6 +66,8 @@ class LSTM(Mixer[LSTMState]):
 
     def prefill(self, x: Hidden, state: LSTMState | None = None) -> tuple[Hidden, LSTMState]:
         dtype = next(self.cells.parameters()).dtype
+        if state is not None:
+            check_past(x, state.hidden)
         before = None if state is None else tuple(part.unsqueeze(0).to(dtype) for part in state)
         with without_autocast(x):
             y, (hidden, cell) = self.cells(x.to(dtype), before)
