@@ -2,7 +2,8 @@
 
     python -m tests.attention.wrong_shapes
 
-A state or a memory of other sequences, too. A process of its own: in the tests' the shape checks come first, and break the compiler.
+A state or a memory of other sequences, too. A process of its own: in the tests' the shape checks
+come first, and break the compiler.
 """
 
 from functools import partial
@@ -10,6 +11,7 @@ from functools import partial
 import torch
 
 from linear_transformers.attention.base import BidirectionalAttention, CrossAttention
+from linear_transformers.mixers.convolution import ShortConvolution
 from tests.attention.choices import ATTENTIONS, KEY_GATED, build
 from tests.mixers.test_contract import ALL
 
@@ -47,6 +49,8 @@ def main() -> None:
     for name, make in ALL.items():
         mixer = make(H * D, H).double().eval()
         others_are_refused(name, mixer, torch.randn(B, T, H * D, dtype=torch.float64))
+    narrow = ShortConvolution(D, 4).double()
+    assert f"{D} channels" in refusal(narrow, torch.randn(B, T, 2 * D, dtype=torch.float64))
     print("all refused")
 
 
@@ -56,8 +60,10 @@ def others_are_refused(name: str, layer, *inputs: torch.Tensor) -> None:
     with torch.no_grad():
         for given, known in ((2, 1), (1, 2), (2, 3)):
             _, state = layer.prefill(*(x[:1].expand(known, *x.shape[1:]) for x in inputs))
-            for form, now in (*((step, [x[:given, 0] for x in inputs]) for step in steps),
-                              (layer.prefill, [x[:given] for x in inputs])):
+            for form, now in (
+                *((step, [x[:given, 0] for x in inputs]) for step in steps),
+                (layer.prefill, [x[:given] for x in inputs]),
+            ):
                 said = refusal(form, *now, state)
                 assert "the state of the same sequences" in said, (name, form, said)
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from linear_transformers import kernels
+from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
@@ -229,6 +230,21 @@ def test_its_step_is_the_step_in_place(c, m, dtype):
         torch.testing.assert_close(output.double(), expected, rtol=tolerance, atol=tolerance)
         for found, exact in zip(state, expected_state, strict=True):
             torch.testing.assert_close(found.double(), exact, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("gradients", [True, False])
+def test_attention_steps_in_place_where_no_gradient_needs_the_state(gradients):
+    attention = LinearAttention(2, 8, feature_map=Elu)
+    inputs = [torch.randn(3, 2, 8, device=DEVICE, requires_grad=gradients) for _ in range(3)]
+    state = attention.init_state(3, device=DEVICE)
+    expected, _ = attention.step(*inputs, state)
+    with torch.set_grad_enabled(gradients):
+        output, after = attention.step_in_place(*inputs, state)
+    torch.testing.assert_close(output, expected)
+    assert (after is state) == (not gradients)
+    if gradients:
+        found, wanted = (torch.autograd.grad(out.sum(), inputs) for out in (output, expected))
+        torch.testing.assert_close(found, wanted)
 
 
 def test_its_step_takes_features_of_any_map():

@@ -274,6 +274,15 @@ def test_a_state_of_other_sequences_is_refused(mixer, raises_one_line):
             stepper.step(torch.zeros(tokens, dtype=torch.long), state)
 
 
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_a_state_of_another_model_is_refused(mixer, raises_one_line):
+    stepper = CompiledStepper(made("all", MIXERS[mixer]))
+    others = [made(shape, MIXERS[mixer]) for shape in ("paper", "narrow", "learned")]
+    for other in (*others, made("all", MIXERS[mixer], short_convolution=2)):
+        with raises_one_line("state is that of another model", "the same model"):
+            stepper.step(torch.zeros(2, dtype=torch.long), other.init_state(2))
+
+
 def test_it_is_in_float32_whatever_is_made_by_default():
     model = made("all")
     tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))

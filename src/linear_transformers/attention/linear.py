@@ -123,8 +123,10 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     def step_in_place(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
     ) -> tuple[sh.Output, LinearState]:
-        """Step in Triton where it can run, writing into the given state."""
-        if self.group > 1 or kernels.triton_unavailable(v_i.device, v_i.dtype):
+        """Step in Triton where it can run, writing into the given state, unless a backward pass
+        will read it."""
+        unwritable = self.group > 1 or torch.is_grad_enabled()
+        if unwritable or kernels.triton_unavailable(v_i.device, v_i.dtype):
             return self.step(q_i, k_i, v_i, state)
         self.check_heads(POSITION, q_i, k_i, v_i)
         inputs = *self._scaled(q_i, k_i), v_i, state

@@ -39,7 +39,16 @@ def unavailable(x: Tensor, taps: int) -> str | None:
 def convolved(
     x: Float[Tensor, "b t channels"], weight: Float[Tensor, "taps channels"], *, ahead: int = 0
 ) -> Float[Tensor, "b t channels"]:
-    """Compute `ops.convolution.convolved`, on CPUs in one pass if there is a compiler."""
+    """Compute `ops.convolution.convolved`, on CPUs in one pass if there is a compiler.
+
+    Raises:
+        ValueError: The inputs have other channels than the weights.
+    """
+    if x.ndim != 3 or x.shape[-1] != weight.shape[-1]:
+        raise ValueError(
+            f"The convolution was given {list(x.shape)}, and takes [batch, time, "
+            f"{weight.shape[-1]} channels]."
+        )
     if x.device.type != "cpu" or is_transformed(x, weight):
         return defined(x, weight, ahead=ahead)
     return _forward_op(x, weight.to(accumulation_dtype(x.dtype)), ahead)

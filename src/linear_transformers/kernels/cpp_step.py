@@ -159,21 +159,20 @@ class PackedStack:
             pasts: The states of the layers' heads, dense, float32: `kv_sum` [b, h, c, m] and
                 `k_sum` [b, h, c]; or keys and values [b, h, s, c], of which position i has slot
                 i mod s, in place of what it had; or the delta rule's matrix alone, [b, h, c, m].
+                Of these shapes, which are not checked.
             inputs: The last inputs of the layers' short convolutions, dense, float32.
             length: The number of positions, this one included.
         """
         stack, threads = self._stack, torch.get_num_threads()
         stack.batch, stack.threads, stack.length = len(x), threads, length
         for layer, past, kept in zip(self._layers, pasts, inputs, strict=True):
-            # The step reads and writes memory by these sizes, whatever it is given.
-            assert all(len(part) == len(x) and part.dtype == x.dtype for part in past)
-            assert all(part.is_contiguous() for part in past)
+            # The step reads and writes memory as if it were so, whatever it is given.
+            assert all(part.dtype == x.dtype and part.is_contiguous() for part in past)
             layer.past[: len(past)] = [part.data_ptr() for part in past]
             layer.capacity = past[0].shape[2]
             if kept is not None:
-                assert kept.is_contiguous()
-                assert len(kept) == len(x)
                 assert kept.dtype == x.dtype
+                assert kept.is_contiguous()
                 layer.inputs = kept.data_ptr()
         shape = (len(x), threads, max(layer.capacity for layer in self._layers))
         if shape not in self._workspace:

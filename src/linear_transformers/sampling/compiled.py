@@ -1,5 +1,6 @@
 """The whole step of a model as one compiled call."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -52,6 +53,7 @@ class CompiledStepper(Stepper):
         super().__init__(model, precision)
         self.row_multiple = 1
         self._packed = PackedStack(*parts_of(model), precision or "float32")
+        self._shapes: dict[int, list[tuple[int, ...]]] = {}  # of states, by numbers of sequences
 
     @classmethod
     def unavailable(
@@ -87,18 +89,27 @@ class CompiledStepper(Stepper):
         stack: Transformer = self.model.stack
         x = stack.positions.step(self.model.tokens(token), state.position)
         layers = [_advanced(layer) for layer in state.layers]
+        self._check(layers, len(token))
         pasts = [_tensors(layer.past) for layer in layers]
-        if (sequences := len(pasts[0][0])) != len(token):
-            raise ValueError(
-                f"The state is that of {sequences} sequences, and there are {len(token)} tokens. "
-                "Give the state of the same sequences."
-            )
         length = int(state.position) + 1
         # Else the step would write over a position that is still to be read.
         caches = (x.past for x in layers if isinstance(x.past, KeyValueCache))
         assert all(cache.length == length for cache in caches)
         parameters = self._packed.step(x, pasts, [layer.inputs for layer in layers], length)
         return parameters, StackState(length, tuple(layers))
+
+    def _check(self, layers: list[MixerState], count: int) -> None:
+        """Check that a state is the model's: the step reads and writes memory by its sizes."""
+        if count not in self._shapes:
+            self._shapes[count] = _shapes(self.model.init_state(count).layers)
+        if (found := _shapes(layers)) == self._shapes[count]:
+            return
+        if (sequences := found[0][0]) != count:
+            raise ValueError(
+                f"The state is that of {sequences} sequences, and there are {count} tokens. "
+                "Give the state of the same sequences."
+            )
+        raise ValueError("The state is that of another model. Give that of the same model.")
 
 
 def not_in_parts(model: AutoregressiveTransformer) -> str | None:
@@ -155,6 +166,18 @@ def _tensors(past: Any) -> tuple[Tensor, ...]:
     if isinstance(past, WindowState):
         return past.keys, past.values
     return (past,) if isinstance(past, Tensor) else tuple(past)
+
+
+def _shapes(layers: Sequence[MixerState]) -> list[tuple[int, ...]]:
+    """Return the shapes of all parts of a state, but for the room that caches have."""
+    shapes: list[tuple[int, ...]] = []
+    for past, inputs, _ in layers:
+        shapes += [part.shape for part in _tensors(past)]
+        if isinstance(past, KeyValueCache):
+            shapes[-2:] = [(*shape[:2], shape[3]) for shape in shapes[-2:]]
+        if inputs is not None:
+            shapes.append(inputs.shape)
+    return shapes
 
 
 def _block(block: Block) -> StepBlock:
