@@ -94,6 +94,22 @@ def test_a_run_stopped_within_an_epoch_ends_with_the_same_weights(
         assert torch.equal(part["state_dict"][name], value), name
 
 
+@pytest.mark.parametrize(
+    ("interval", "batches"), [("0.5", "3 of 6"), ("3", "3 of 6"), ("2 across", "2 of 5")]
+)
+def test_validations_between_the_batches_of_a_step_are_refused(tmp_path, interval, batches):
+    """The gradients so far are in no checkpoint."""
+    number, *across = interval.split()
+    arguments = [*IMAGES, f"paths.runs={tmp_path}", f"trainer.val_check_interval={number}"]
+    if across:
+        arguments += ["trainer.check_val_every_n_epoch=null", "trainer.limit_train_batches=5"]
+    message = complaint("train", *arguments)
+    assert f"after {batches} batches" in message, message
+    assert "accumulate_grad_batches=2" in message
+    multiple = (*arguments, "trainer.val_check_interval=4", "trainer.limit_train_batches=8")
+    run("train", *multiple, "run_id=multiple")
+
+
 def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
     whole = (*QUICK, "trainer.limit_train_batches=null", "scheduler=constant", "test=false")
     places = (f"paths.runs={tmp_path}", "run_id=half")

@@ -43,6 +43,7 @@ def test_a_continued_run_follows_the_longer_curve():
     state = short.state_dict()
     long = schedules.warmup_cosine(optimizer, 2 * TOTAL)["scheduler"]
     long.load_state_dict(state)
+    assert optimizer.param_groups[0]["lr"] == pytest.approx(rates_at(2 * TOTAL, TOTAL))
     found = []
     for _ in range(TOTAL):
         optimizer.step()

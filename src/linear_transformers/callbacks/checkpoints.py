@@ -1,5 +1,6 @@
 """Which checkpoints a run keeps: the best and the last, each in a file of that name."""
 
+import math
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +18,28 @@ class _KeptCheckpoint(ModelCheckpoint):
     def __init__(self, path: Path, **options: Any):
         super().__init__(
             dirpath=path.parent, filename=path.stem, enable_version_counter=False, **options
+        )
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Look at where the run is validated, and therefore saved.
+
+        Raises:
+            ValueError: Within the batches of one step, whose gradients no checkpoint holds.
+        """
+        super().on_train_start(trainer, pl_module)
+        interval, epoch = trainer.val_check_batch, trainer.num_training_batches
+        step = trainer.accumulate_grad_batches
+        across = trainer.check_val_every_n_epoch is None  # where an epoch ends within a step
+        if interval in (None, epoch, math.inf) or not (
+            interval % step or (across and epoch % step)
+        ):
+            return
+        raise ValueError(
+            f"trainer.val_check_interval={trainer.val_check_interval} validates and saves after "
+            f"{interval} of {epoch} batches, within the {step} of a step "
+            f"(trainer.accumulate_grad_batches={step}): a run could not go on from there. Give "
+            f"a multiple of {step} batches"
+            f"{', and such a number for trainer.limit_train_batches' if across else ''}."
         )
 
     @property

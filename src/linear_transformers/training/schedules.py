@@ -16,6 +16,20 @@ Name = Annotated[str, MinLen(1)]
 ScheduleFactory = Callable[[Optimizer, int | float], Schedule | None]
 
 
+class Curve(LambdaLR):
+    """A rate that is a function of the step alone.
+
+    A run that is continued to a new length follows the new length's curve from its first step on.
+    torch's own cosine would rise again after its old end.
+    """
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        curves = zip(self.optimizer.param_groups, self.base_lrs, self.lr_lambdas, strict=True)
+        for group, rate, factor in curves:
+            group["lr"] = rate * factor(self.last_epoch)
+
+
 def constant(optimizer: Optimizer, total_steps: int | float) -> None:
     """Keep the optimizer's rate throughout, as the paper's image models do."""
     return
@@ -47,9 +61,7 @@ def warmup_cosine(
         progress = min(1.0, (step - rising) / max(1, total_steps - rising))
         return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
 
-    # A function of the step alone: a run that is continued to a new length follows the
-    # new length's curve, where torch's own cosine would rise again after its old end.
-    return {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
+    return {"scheduler": Curve(optimizer, factor), "interval": "step"}
 
 
 @ranged
@@ -65,7 +77,7 @@ def inverse_sqrt(
     def factor(step: int) -> float:
         return min((step + 1) / warmup, (warmup / (step + 1)) ** 0.5)
 
-    return {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}
+    return {"scheduler": Curve(optimizer, factor), "interval": "step"}
 
 
 @ranged
