@@ -5,6 +5,7 @@ import torch
 from torch.distributions import Normal
 
 from linear_transformers.distributions import Categorical, LogisticMixture
+from linear_transformers.distributions.base import LEAST_TEMPERATURE
 
 
 def all_log_probs(distribution, parameters):
@@ -88,11 +89,12 @@ def test_samples_follow_the_probabilities(family, num_values):
     assert Normal(0, 1).cdf(z) < 0.99997
 
 
-def test_a_low_temperature_takes_the_mode(distribution):
+@pytest.mark.parametrize("temperature", [1e-9, LEAST_TEMPERATURE])
+def test_a_low_temperature_takes_the_mode(distribution, temperature):
     parameters = torch.randn(20, distribution.num_parameters, dtype=torch.float64)
     parameters[:, 0] += 10  # one component, or value, dominates
     noise = torch.rand(20, distribution.noise_dim, dtype=torch.float64)
-    samples = distribution.sample(parameters, noise, temperature=1e-9)
+    samples = distribution.sample(parameters, noise, temperature=temperature)
     mode = torch.zeros(20, dtype=torch.long)
     if isinstance(distribution, LogisticMixture):
         top = distribution.num_values - 1
@@ -109,7 +111,7 @@ def test_extreme_noise_stays_in_range(distribution, extreme):
     assert samples.max() < distribution.num_values
 
 
-@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 1e-40, float("nan")])
 def test_a_temperature_not_above_zero_is_refused(distribution, temperature, raises_one_line):
     parameters = torch.randn(1, distribution.num_parameters)
     with raises_one_line(f"temperature={temperature}", "above 0"):

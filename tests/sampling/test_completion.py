@@ -196,6 +196,19 @@ def test_given_values_are_kept_and_a_whole_sequence_does_not_change(stepper, dis
     assert not torch.equal(half, values)
 
 
+def test_numbers_too_large_for_half_precision_are_refused(model, distribution, raises_one_line):
+    """What is drawn from NaN is 0, without end."""
+    for block in model.stack.blocks:
+        block.feedforward[0].weight.data *= 1e6
+    stepper = RecurrentStepper(model, "float16")
+    values, known = torch.zeros(2, LENGTH, dtype=torch.long), torch.zeros(LENGTH, dtype=torch.bool)
+    with raises_one_line("not finite", "float16", "bfloat16"):
+        completed(stepper, distribution, values, known)
+    drawn = generate(stepper, distribution, values[0, :3], sample=distribution.sample, n=2, seed=0)
+    with raises_one_line("not finite", "float16", "bfloat16"):
+        next(drawn)
+
+
 def test_too_few_flags_are_refused(stepper, raises_one_line):
     with raises_one_line("5 flags", f"{LENGTH} values"):
         prefill(stepper, torch.zeros(1, LENGTH, dtype=torch.long), first(5)[:5])

@@ -132,6 +132,31 @@ def test_states_are_forked_and_reordered(cross):
             assert each.log_probability == pytest.approx(sum(steps[:-1] if cut else steps))
 
 
+def test_scores_that_are_no_numbers_are_refused(raises_one_line):
+    class Overflown(Table):
+        def step(self, token, state, *, in_place=False):
+            scores, state = super().step(token, state)
+            return scores + (math.nan if state.shape[1] > 2 else 0), state
+
+    ends = {"start": START, "end": END}
+    with raises_one_line("not finite"):
+        beam_search(Overflown(), sources(2), torch.tensor([LONGEST]), **ends)
+    noise, sample = torch.zeros(1, LONGEST, 1), Categorical(4).sample
+    with raises_one_line("not finite"):
+        draw(Overflown(), sources(2), torch.tensor([LONGEST]), noise, **ends, sample=sample)
+
+
+def test_tokens_may_be_impossible():
+    class Masked(Table):
+        def step(self, token, state, *, in_place=False):
+            scores, state = super().step(token, state)
+            return scores.index_fill(1, torch.tensor([2]), -math.inf), state
+
+    found = beam_search(Masked(), sources(2), torch.tensor([LONGEST]), start=START, end=END)
+    assert found[0]
+    assert not any(2 in each.tokens for each in found[0])
+
+
 def test_a_width_of_none_is_refused(raises_one_line):
     with raises_one_line("width"):
         search(sources(1), [3], width=0)

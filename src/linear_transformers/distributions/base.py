@@ -7,6 +7,8 @@ from typing import ClassVar
 from jaxtyping import Float, Int
 from torch import Tensor
 
+LEAST_TEMPERATURE = 1e-30  # a logit divided by it stays within float32
+
 
 class ValueDistribution(ABC):
     """A family of distributions over 0 ... num_values - 1, indexed by p parameters.
@@ -45,16 +47,17 @@ class ValueDistribution(ABC):
                 a tensor, in an exported graph, it is not checked.
 
         Raises:
-            ValueError: The temperature is not above 0, or not finite.
+            ValueError: The temperature is below 1e-30, or not finite.
         """
 
 
 def check_temperature(temperature: float | Tensor) -> None:
-    """Raise a ValueError unless the temperature is above 0 and finite."""
+    """Raise a ValueError unless the temperature is at least `LEAST_TEMPERATURE` and finite."""
     if isinstance(temperature, Tensor):
         return
-    if not 0 < temperature < math.inf:
+    if not LEAST_TEMPERATURE <= temperature < math.inf:
         raise ValueError(
-            f"temperature={temperature} was asked for; it must be above 0, and finite. "
-            "1 samples the model, 0.5 is more careful, 0.01 all but takes the most likely value."
+            f"temperature={temperature} was asked for; it must be above 0, {LEAST_TEMPERATURE:g} "
+            "at least, and finite. 1 samples the model, 0.5 is more careful, 0.01 all but takes "
+            "the most likely value."
         )

@@ -92,7 +92,8 @@ class LogisticMixture(ValueDistribution):
         # Clamped: noise of 0 would give -infinity, whose cast to an integer is undefined.
         x = mean + scale * torch.logit(noise[..., 1].to(mean.dtype), eps=1e-7)
         level = torch.round((x + 1) / 2 * (self.num_values - 1))
-        return level.clamp(0, self.num_values - 1).long()
+        # NaN, whose cast is undefined too, draws 0, as from a categorical distribution.
+        return level.clamp(0, self.num_values - 1).nan_to_num(0).long()
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         # float32: differences of 1/256 vanish in 8 bits of mantissa.

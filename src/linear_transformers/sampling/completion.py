@@ -11,7 +11,13 @@ from torch import Tensor
 
 from linear_transformers import stopping
 from linear_transformers.distributions import ValueDistribution
-from linear_transformers.sampling.stepper import Prefilled, Sampler, Stepper, padded_rows
+from linear_transformers.sampling.stepper import (
+    Prefilled,
+    Sampler,
+    Stepper,
+    check_finite,
+    padded_rows,
+)
 from linear_transformers.shapes import Known, Rows
 
 PREFILLED = 4096  # values of a sequence at a time: activations of a long one take much memory
@@ -174,6 +180,7 @@ def complete(
         Given and drawn values together.
 
     Raises:
+        ValueError: The model's outputs are not finite.
         Stopped: A signal came.
     """
     if not start.places:
@@ -187,6 +194,7 @@ def complete(
         on_value()
     loop.draw()  # nothing is read after the last
     on_value()
+    check_finite(loop.parameters[:count])  # a state that overflows stays so
     return loop.values[:count].clone()
 
 
@@ -233,7 +241,8 @@ def generate(
         The next value of each way, on the CPU.
 
     Raises:
-        ValueError: The model has no positions left, and all values that have one are drawn.
+        ValueError: The model has no positions left, and all values that have one are drawn; or
+            its outputs are not finite.
     """
     positions = stepper.model.stack.positions
     multiple = stepper.row_multiple
@@ -249,6 +258,7 @@ def generate(
     shape = (DRAWN, distribution.noise_dim)
     count = tokens.shape[1]
     while True:
+        check_finite(parameters)
         noise = np.stack([source.random(shape, np.float32) for source in sources])
         noise = padded_rows(torch.from_numpy(noise).to(stepper.device), multiple)
         start = Prefilled(hidden.long(), hidden, range(DRAWN), parameters, state)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from linear_transformers.config.ranges import Count, NotNegative, ranged
 from linear_transformers.ops.precision import exact_dtype, widened
-from linear_transformers.sampling.stepper import Sampler
+from linear_transformers.sampling.stepper import Sampler, check_finite
 from linear_transformers.shapes import Lengths, Rows, Sources, TokensOne
 
 WIDTH, LENGTH_PENALTY = 5, 0.6  # of a beam search, as it is usual
@@ -73,7 +73,7 @@ def beam_search(
         length_penalty: The exponent; 0 compares log-probabilities.
 
     Raises:
-        ValueError: A number is out of range.
+        ValueError: A number is out of range, or the model's scores are not finite.
     """
     count, device = len(max_lengths), max_lengths.device
     sources = torch.arange(count, device=device)  # those whose search is not over
@@ -86,6 +86,7 @@ def beam_search(
     for n in range(1, int(max_lengths.max()) + 1):
         scores, state = decoder.step(tokens.flatten(), state, in_place=True)
         best, parents, tokens = _grown(sums, scores)
+        check_finite(best.masked_fill(best == -torch.inf, 0))  # impossible tokens have that
         ends, last = tokens == end, (max_lengths[sources] <= n)[:, None]
         whole = (ends | last) & (best > -torch.inf)
         names = sources.tolist()
@@ -164,6 +165,9 @@ def draw(
         start: See `beam_search`.
         end: See `beam_search`.
         sample: Draws a token.
+
+    Raises:
+        ValueError: The model's scores are not finite.
     """
     tokens = torch.full_like(max_lengths, start)
     lengths = torch.zeros_like(max_lengths)  # with the end
@@ -178,7 +182,8 @@ def draw(
         lengths = lengths + open_
         open_ = open_ & (tokens != end) & (lengths < max_lengths)
     drawn = torch.stack(history, dim=1).tolist()
-    sums = torch.stack(steps).sum(0).tolist()
+    check_finite(total := torch.stack(steps).sum(0))
+    sums = total.tolist()
     found = []
     for row, length, total in zip(drawn, lengths.tolist(), sums, strict=True):
         words = row[:length]

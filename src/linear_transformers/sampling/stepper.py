@@ -175,6 +175,19 @@ class Loop:
         return self.parameters, self.state
 
 
+def check_finite(parameters: Tensor) -> None:
+    """Refuse parameters of distributions that are no numbers: what is drawn from them is 0.
+
+    Raises:
+        ValueError: They hold NaN or infinity.
+    """
+    if not parameters.isfinite().all():
+        raise ValueError(
+            "The model's outputs are not finite, so nothing can be drawn from them. In "
+            "precision=float16 numbers above 65504 are infinite: use bfloat16 or float32."
+        )
+
+
 def padded_rows(x: Tensor, multiple: int) -> Tensor:
     """Return a batch padded with rows of zeros to a multiple of rows."""
     return F.pad(x, (0, 0) * (x.ndim - 1) + (0, -len(x) % multiple))
