@@ -156,6 +156,8 @@ def test_what_does_not_fit_is_refused(model, raises_one_line):
         model.prefix([0, 17])
     with raises_one_line("65 values", "at most 64"):
         model.prefix([0] * 65)
+    with raises_one_line("64 values", "at most 64 with the 1 to follow"):
+        model.prefix([0] * 64)
     with raises_one_line("[2, 3] of torch.int64", "[time]"):
         model.prefix(torch.arange(6).reshape(2, 3))
     with raises_one_line("torch.float32", "integers"):

@@ -26,6 +26,17 @@ def test_pictures_are_drawn_as_often_as_asked(tmp_path, option, steps):
     assert drawn == [f"{i:07d}-{kind}.png" for i in steps for kind in ("completed", "generated")]
 
 
+def test_a_resumed_run_draws_when_the_whole_would(tmp_path):
+    words = (*QUICK, "test=false", f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+    for epochs in (2, 3, 6):
+        run(
+            "train", *words, f"trainer.max_epochs={epochs}", "callbacks.samples.n=1",
+            "callbacks.samples.every_n_validations=3", "scheduler=constant",
+        )  # fmt: skip
+    drawn = sorted(path.name for path in (tmp_path / "a/samples").rglob("*generated.png"))
+    assert drawn == ["0000001-generated.png", "0000004-generated.png"]
+
+
 def test_the_seed_of_the_pictures_is_fixed(tmp_path):
     """A model that does not learn makes the same pictures; another seed makes others."""
     still = ("optimizer=adamw", "optimizer.lr=1e-30", "trainer.max_epochs=2", "test=false")

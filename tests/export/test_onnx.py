@@ -191,9 +191,12 @@ def test_every_feature_map_has_a_graph(name):
     np.testing.assert_allclose(features, phi(x).numpy(), **CLOSE)
 
 
+@pytest.mark.parametrize(
+    "words", [["model=linear_conv"], ["model=delta", "model.num_heads=1"]], ids=" ".join
+)
 @torch.inference_mode()
-def test_in_int8_the_model_is_the_one_whose_matrices_are_rounded(tmp_path):
-    task = built(IMAGES, "model=linear_conv")
+def test_in_int8_the_model_is_the_one_whose_matrices_are_rounded(words, tmp_path):
+    task = built(IMAGES, *words)
     exact_graph = onnx.graph_of(SequenceStep(task.model)).SerializeToString()
     sequences = SequencesByOperator(task.model)
     options = {"precision": "int8", "sequences": sequences}

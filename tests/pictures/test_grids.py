@@ -68,6 +68,9 @@ def test_more_images_than_a_row_holds_go_below_it():
     assert [label for label, _ in rows] == ["given", "completed", "original"] * 2
     assert [len(row) for _, row in rows] == [16] * 3 + [2] * 3
     assert seen(rows[4][1]) == [116, 117]
+    rows = tiles_of(levels(*range(150)), levels(*range(50)), upper_half(), n=3)
+    groups = [label for label, _ in rows]  # of which the grid holds three whole ones
+    assert groups == ["given", "completed 1", "completed 2", "completed 3", "original"] * 3
     generated = tiles_of(levels(*range(100)), None, upper_half(), n=100)
     assert [i for _, row in generated for i in seen(row)] == list(range(100))
 

@@ -12,6 +12,6 @@ def test_numbers_are_reported_by_the_digits_that_mean_something():
 
 
 def test_a_table_has_them():
-    assert markdown([{"test_bits_per_dim": 1.86642, "name": "a|b"}]).splitlines() == [
-        "| test bits per dim | name |", "| --- | --- |", "| 1.866 | a\\|b |"
+    assert markdown([{"test_bits_per_dim": 1.86642, "name": "a|b\nc"}]).splitlines() == [
+        "| test bits per dim | name |", "| --- | --- |", "| 1.866 | a\\|b<br>c |"
     ]  # fmt: skip

@@ -258,6 +258,11 @@ def test_the_earliest_stop_string_ends_a_text():
     assert text.ending == "stop='b'"
 
 
+def test_an_empty_stop_string_is_refused(raises_one_line):
+    with raises_one_line("stop=''", "every text"):
+        Continuation([], stop=["z", ""])
+
+
 def test_a_document_that_ends_ends_the_text():
     tokenizer = TOKENIZERS["bytes"]()
     text, shown = read(tokenizer, [*tokenizer.encode("ab"), END, *tokenizer.encode("c")])

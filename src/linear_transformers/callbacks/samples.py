@@ -1,6 +1,6 @@
 """Samples of the model, shown at validations."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 from lightning import Callback, LightningModule, Trainer
@@ -46,6 +46,12 @@ class Samples(Callback):
         self.seed = seed
         self.validations = 0
         self.output = Output(run.samples / "validation")
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"validations": self.validations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.validations = state_dict["validations"]
 
     # At this event a later callback swaps averaged weights back for the current ones.
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

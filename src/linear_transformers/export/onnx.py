@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -236,10 +237,10 @@ def _quantize(model: Any, module: nn.Module) -> None:
         if isinstance(layer, nn.Linear) and ".blocks." in name:
             whole, scale = levels(layer.weight.detach())
             for matrix, turned in ((layer.weight, False), (layer.weight.T, True)):
-                rounded[_bytes(matrix)] = (name, whole, scale, turned)
+                rounded[_key(matrix.detach().numpy())] = (name, whole, scale, turned)
     kept, nodes, found = [], [], set()
     for weight in model.graph.initializer:
-        key = numpy_helper.to_array(weight).tobytes()
+        key = _key(numpy_helper.to_array(weight))
         if key not in rounded:
             kept.append(weight)
             continue
@@ -262,8 +263,8 @@ def _quantize(model: Any, module: nn.Module) -> None:
     model.graph.node.extend(nodes)
 
 
-def _bytes(weight: Tensor) -> bytes:
-    return weight.detach().contiguous().numpy().tobytes()
+def _key(weight: np.ndarray) -> tuple[tuple[int, ...], bytes]:
+    return weight.shape, weight.tobytes()  # of one row and of one column, bytes are the same
 
 
 def _in_time(value: Any) -> Any:

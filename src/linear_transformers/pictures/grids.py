@@ -58,11 +58,13 @@ def tiles_of(completed: np.ndarray, originals: np.ndarray | None, mask: Mask, n:
     each = completed.reshape(-1, n, *completed.shape[1:])
     labels = ["completed"] if n == 1 else [f"completed {j + 1}" for j in range(n)]
     rows = []
-    for part in (slice(i, i + COLUMNS) for i in range(0, len(originals), COLUMNS)):
+    groups = max(1, ROWS // (n + 2))  # of rows that belong together
+    starts = range(0, len(originals), COLUMNS)[:groups]
+    for part in (slice(i, i + COLUMNS) for i in starts):
         rows.append(("given", with_hidden(originals[part], mask)))
         rows += [(label, each[part, j]) for j, label in enumerate(labels)]
         rows.append(("original", originals[part]))
-    return rows[: max(ROWS, n + 2)]
+    return rows
 
 
 def _wrapped(label: str, images: np.ndarray) -> Tiles:

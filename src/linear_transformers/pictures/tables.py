@@ -82,4 +82,4 @@ def _shown(value: Any) -> str:
 
 
 def _cell(value: Any) -> str:
-    return _shown(value).replace("|", "\\|")
+    return _shown(value).replace("|", "\\|").replace("\n", "<br>")

@@ -83,7 +83,7 @@ class SequenceModel(Trained):
         """
         values = torch.as_tensor(values)
         values = values if values.numel() else values.long()  # an empty list is of floats
-        _check(values, self.shape, "time")
+        _check(values, self.shape, "time", following=1)
         return Prefix.of(self, values.long())
 
     @ranged
@@ -158,7 +158,7 @@ class Prefix:
             ValueError: The value is no integer or out of range, or the sequence is full.
         """
         values = torch.cat([self.values, torch.tensor([value])])
-        _check(values, self.model.shape, "time")
+        _check(values, self.model.shape, "time", following=1)
         token = torch.tensor([value], device=self.parameters.device)
         parameters, state = self.model.task.model.step(token, self.state)
         return Prefix(self.model, values, parameters, state)
@@ -251,16 +251,17 @@ def sampler_of(
     return partial(distribution.sample, **options)
 
 
-def _check(values: Tensor, shape: Any, *axes: str) -> None:
+def _check(values: Tensor, shape: Any, *axes: str, following: int = 0) -> None:
     integers = not (values.is_floating_point() or values.is_complex() or values.dtype == torch.bool)
     if not (integers and values.ndim == len(axes) and all(values.shape[:-1])):
         raise ValueError(
             f"Values {list(values.shape)} of {values.dtype} were given; the model takes integers "
             f"[{', '.join(axes)}]."
         )
-    if values.shape[-1] > shape.length:
+    if values.shape[-1] + following > shape.length:
+        rest = f" with the {following} to follow" if following else ""
         raise ValueError(
-            f"{values.shape[-1]} values were given; a sequence has at most {shape.length}."
+            f"{values.shape[-1]} values were given; a sequence has at most {shape.length}{rest}."
         )
     if values.numel() == 0:
         return

@@ -169,7 +169,8 @@ class Muon(Optimizer):
         params: The named parameters of a model.
         lr: The learning rate.
         weight_decay: The decoupled weight decay.
-        rms: The root mean square of a matrix's update, in learning rates.
+        rms: The root mean square of a matrix's update, in learning rates; its weight decay goes
+            with it.
         momentum: The decay of the matrices' momentum, which is Nesterov's.
         ns_steps: The number of Newton-Schulz iterations that make an update orthogonal.
         betas: The decays of AdamW's moments.

@@ -24,11 +24,16 @@ class Continuation:
         pieces: The bytes of each token: see `Tokenizer.pieces`.
         stop: The strings at the first of which the text ends; it is not part of the text.
 
+    Raises:
+        ValueError: A stop string is empty.
+
     Attributes:
         ending: Why the text has ended; None while it goes on.
     """
 
     def __init__(self, pieces: Sequence[bytes], stop: Sequence[str] = ()):
+        if "" in stop:
+            raise ValueError("stop='' is in every text, before its first token. Leave it out.")
         self.pieces = pieces
         self.stop = stop
         self.ending: str | None = None
