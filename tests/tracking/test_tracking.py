@@ -16,7 +16,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.provenance import call_with
 from linear_transformers.runs.metrics import summary
-from linear_transformers.tracking import Description, Record, WandbTracker
+from linear_transformers.tracking import Description, MLflowTracker, Record, WandbTracker
 from tests.conftest import PROJECT
 from tests.programs import (
     QUICK,
@@ -291,6 +291,29 @@ def test_mlflow_keeps_one_run_in_one_database(tmp_path):
     assert [metric.value for metric in found] == pytest.approx(ours)
     assert len(list((tmp_path / "mlflow").rglob("images/*.png"))) == 2 * 3
     assert list((tmp_path / "mlflow").rglob("sampling.md"))
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own
+def test_a_server_of_mlflow_that_goes_away_ends_no_run(described, monkeypatch, capsys):
+    exceptions = pytest.importorskip("mlflow.exceptions")
+    tracker = MLflowTracker(described)
+    tracker.start()
+    asked = []
+
+    def gone(*args, **kwargs):
+        asked.append(args)
+        raise exceptions.MlflowException("API request failed:\nconnection refused")
+
+    for name in ("log_batch", "log_artifact", "set_terminated"):
+        monkeypatch.setattr(tracker.experiment, name, gone)
+    for step in range(2):
+        tracker.log_metrics({"loss": 1.0}, step)
+    tracker.log_audio("a", described.folder / "none.wav", "", 0)
+    tracker.finish(failed=False)
+    assert len(asked) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "caution  logger.mlflow: API request failed: MLflow is told no more"
+    ]
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])

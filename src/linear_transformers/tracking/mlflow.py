@@ -2,7 +2,8 @@
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,6 +61,7 @@ class MLflowTracker(MLFlowLogger, Tracker):
                 },
                 run_id=self.kept.get(),
             )
+        self.lost = False
         self.uri = uri
         self.database = database
         self.description = description
@@ -74,21 +76,43 @@ class MLflowTracker(MLFlowLogger, Tracker):
         words = f"mlflow ui --backend-store-uri {where}"
         return f"watch    {call_of_tool(words, extra='mlflow')}"
 
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        write = super().log_metrics
+        self._tell(lambda: write(metrics, step))
+
     def log_picture(self, name: str, path: Path, step: int) -> None:
-        if path.suffix == ".png":
-            with Image.open(path) as image:
-                self.experiment.log_image(self.run_id, image, key=name, step=step)
-        else:
-            self.experiment.log_artifact(self.run_id, str(path), name)
+        if path.suffix != ".png":
+            self.log_audio(name, path, "", step)
+            return
+        with Image.open(path) as image:
+            self._tell(lambda: self.experiment.log_image(self.run_id, image, key=name, step=step))
 
     def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
-        self.experiment.log_artifact(self.run_id, str(path), name)
+        self._tell(lambda: self.experiment.log_artifact(self.run_id, str(path), name))
 
     def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
-        self.experiment.log_text(self.run_id, markdown(rows) + "\n", f"{name}.md")
+        text = markdown(rows) + "\n"
+        self._tell(lambda: self.experiment.log_text(self.run_id, text, f"{name}.md"))
+
+    def finalize(self, status: str = "success") -> None:
+        end = super().finalize
+        self._tell(lambda: end(status))
 
     def finish(self, *, failed: bool) -> None:
         self.finalize("failed" if failed else "success")
+
+    def _tell(self, call: Callable[[], object]) -> None:
+        """Call MLflow, for as long as its server answers: a training outlives it."""
+        from mlflow.exceptions import MlflowException
+
+        if self.lost:
+            return
+        try:
+            call()
+        except (MlflowException, OSError) as error:  # of the network
+            self.lost = True
+            why = first_line(error).strip(" .:")
+            print(f"caution  logger.mlflow: {why}: MLflow is told no more", file=sys.stderr)
 
 
 @contextmanager
