@@ -51,6 +51,14 @@ def test_gradients_agree_with_the_definition(attention, t):
     torch.testing.assert_close(ours, exact)
 
 
+def test_outputs_have_the_type_of_the_inputs_whatever_the_state_has(attention):
+    attention = attention.float()
+    inputs = [x.bfloat16() for x in random_qkv(5)]
+    outputs, state = attention.prefill(*inputs, attention.init_state(2, dtype=torch.float32))
+    output, _ = attention.step(*(x[:, 0] for x in inputs), state)
+    assert outputs.dtype == output.dtype == torch.bfloat16
+
+
 def test_linear_attention_is_constant_in_state():
     assert build(("model=linear",)).constant_state
 

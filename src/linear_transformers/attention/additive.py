@@ -55,7 +55,7 @@ class AdditiveAttention(CachedAttention):
 
 def _additive(q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
     """Attend from queries [b, t, h, d] at the last t of the keys' positions."""
-    dtype = values.dtype
+    dtype = q.dtype
     q, keys, values, weight = widened(q.transpose(1, 2), keys, values, weight)
     with without_autocast(values):
         pairs = (q.unsqueeze(3) + keys.unsqueeze(2)).tanh()

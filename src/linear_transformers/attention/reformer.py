@@ -63,4 +63,5 @@ class ReformerAttention(BucketAttention, CachedAttention):
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         every = cache.keys.transpose(1, 2)
-        return self.forward(every, every, cache.values.transpose(1, 2))[:, start:]
+        outputs = self.forward(every, every, cache.values.transpose(1, 2))[:, start:]
+        return outputs.to(q.dtype)

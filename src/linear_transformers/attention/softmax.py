@@ -93,7 +93,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
 
 def attended(q: sh.Queries, keys: Tensor, values: Tensor, **options: Any) -> sh.Outputs:
-    """Return the outputs of queries to keys and values [b, k, s, d or m], in their type.
+    """Return the outputs of queries to keys and values [b, k, s, d or m], in the queries' type.
 
     Args:
         q: The queries.
@@ -101,7 +101,7 @@ def attended(q: sh.Queries, keys: Tensor, values: Tensor, **options: Any) -> sh.
         values: The values.
         options: See PyTorch's `scaled_dot_product_attention`.
     """
-    dtype, q = keys.dtype, q.transpose(1, 2).to(keys.dtype)
+    dtype, q = q.dtype, q.transpose(1, 2).to(keys.dtype)
     if torch.is_grad_enabled() and q.device.type == "cpu":
         # In bfloat16 PyTorch's gradient takes up to seven times as long there.
         q, keys, values = widened(q, keys, values)

@@ -1,12 +1,10 @@
 """Sparse factorised attention (Child et al., 2019), computed sparsely in both forms."""
 
-import torch.nn.functional as F
-
 from linear_transformers import shapes as sh
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import sparse
-from linear_transformers.ops.precision import widened, without_autocast
 
 PATTERNS = {
     "strided": (sparse.strided, sparse.strided_positions),
@@ -64,7 +62,4 @@ class SparseAttention(CachedAttention):
             return self.all_positions(q, k, v, start=start, **self.numbers)
         seen = self.visible_to(start, **self.numbers).to(q.device)
         keys, values = (x.index_select(2, seen) for x in (cache.keys, cache.values))
-        q, keys, values = widened(q.transpose(1, 2), keys, values)
-        with without_autocast(values):
-            out = F.scaled_dot_product_attention(q, keys, values)
-        return out.transpose(1, 2).to(cache.values.dtype)
+        return attended(q, keys, values)

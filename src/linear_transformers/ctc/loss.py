@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.ops.precision import widened
 from linear_transformers.shapes import Labels, Lengths, PerSequence, PerSequenceFlag
 
 
@@ -35,9 +36,8 @@ def ctc_loss(
     Returns:
         The losses, infinite where labels are not `spellable`: leave these utterances out.
     """
-    log_probs = (
-        scores.float().log_softmax(-1) if scores.dtype.itemsize < 4 else scores.log_softmax(-1)
-    )
+    (scores,) = widened(scores)
+    log_probs = scores.log_softmax(-1)
     return F.ctc_loss(
         log_probs.transpose(0, 1), labels, lengths, label_lengths, blank=0, reduction="none"
     )

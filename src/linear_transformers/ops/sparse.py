@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.ops.chunks import join, split
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -47,7 +48,7 @@ def strided(
         weights = torch.cat([recent, far], dim=-1).softmax(-1)
         near, far = weights.split([2 * stride, n], dim=-1)
         out = near @ recent_v + torch.einsum("bhnls,bhslm->bhnlm", far, v_)
-    return _positions(out, start - first * stride, q.shape[1]).to(v.dtype)
+    return join(out, k.shape[1] - first * stride)[:, start - first * stride :].to(v.dtype)
 
 
 def fixed(
@@ -75,7 +76,7 @@ def fixed(
         weights = torch.cat([near, far], dim=-1).softmax(-1)
         near, far = weights.split([stride, n * summary], dim=-1)
         out = near @ v_[:, :, first:] + torch.einsum("bhnls,bhsm->bhnlm", far, summary_v)
-    return _positions(out, start - first * stride, q.shape[1]).to(v.dtype)
+    return join(out, k.shape[1] - first * stride)[:, start - first * stride :].to(v.dtype)
 
 
 def strided_positions(i: int, *, stride: int, summary: int = 0) -> Tensor:
@@ -94,17 +95,10 @@ def fixed_positions(i: int, *, stride: int, summary: int) -> Tensor:
 def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[Tensor, ...]:
     """Cut queries (scaled, from `start`'s block), keys and values into [b, h, n, l, width]."""
     q, k, v = widened(q, k, v)
-    end = -k.shape[1] % stride
-    q = F.pad(q * q.shape[-1] ** -0.5, (0, 0, 0, 0, start % stride, end))
-    k, v = (F.pad(x, (0, 0, 0, 0, 0, end)) for x in (k, v))
-    q, k, v = (x.unflatten(1, (-1, stride)).permute(0, 3, 1, 2, 4) for x in (q, k, v))
-    return q, k, v
+    q = F.pad(q * q.shape[-1] ** -0.5, (0, 0, 0, 0, start % stride, 0))
+    return tuple(split(x, stride) for x in (q, k, v))
 
 
 def _previous(x: Float[Tensor, "b h n l d"]) -> Float[Tensor, "b h n l d"]:
     """Return for each block the one before it."""
     return F.pad(x, (0, 0, 0, 0, 1, -1))
-
-
-def _positions(x: Float[Tensor, "b h n l m"], first: int, count: int) -> Float[Tensor, "b t h m"]:
-    return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, first : first + count]
