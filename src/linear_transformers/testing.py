@@ -243,7 +243,7 @@ def gradients_flow_through_steps(make: LayerFactory) -> None:
     """Those of the inputs, and of the layer's own parameters."""
     layer = _exact(make)
     inputs = [x.requires_grad_() for x in random_inputs(layer, 7, b=1)]
-    wanted = [*inputs, *layer.parameters()]
+    wanted = [*inputs, *(p for p in layer.parameters() if p.requires_grad)]
     steps = stepped(layer, inputs, _empty(layer, batch=1, capacity=7))
     weight = torch.randn_like(steps)
     ours = gradients((steps * weight).sum(), wanted)

@@ -114,6 +114,15 @@ def test_promises_are_kept(name, promise):
     promise(of_heads(ALL[name]))
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_every_weight_has_a_gradient(name):
+    """Several devices wait for that of each."""
+    mixer = build(name)
+    mixer(*random_inputs(mixer, 5)).sum().backward()
+    for weight, parameter in mixer.named_parameters():
+        assert (parameter.grad is not None) == parameter.requires_grad, weight
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", MIXERS)
 def test_half_precision_does_not_forget_at_length(name, dtype):

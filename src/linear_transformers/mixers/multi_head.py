@@ -127,7 +127,8 @@ class MultiHead(Mixer[MixerState]):
         self.convolution = ShortConvolution(sum(self.widths), self.taps) if self.taps else None
         if self.qk_norm == "rms":
             self.q_scale = nn.Parameter(torch.ones(key_dim))
-            self.k_scale = nn.Parameter(torch.ones(key_dim))
+            # Of shared keys checkpoints have one, too, without a use.
+            self.k_scale = nn.Parameter(torch.ones(key_dim), requires_grad=not shares_keys)
         self.output_norm = nn.Parameter(torch.ones(value_dim)) if self.norms_outputs else None
 
     @abstractmethod
