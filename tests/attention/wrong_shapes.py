@@ -20,6 +20,8 @@ B, T, H, D = 2, 6, 4, 8
 SEQUENCES = [
     (B, H, T, D), (B, T, 2 * H, D), (B, T, H, 2 * D), (B, T, H * D), (T, H, D), (B, 1, T, H, D),
 ]  # fmt: skip
+VECTORS = [(T, H * D), (B, T, H, D), (B, T, 2 * H * D)]  # of mixers
+VECTORS_ONE = [(H * D,), (B, 1, H * D), (B, 2 * H * D)]
 POSITIONS = [(B, 2 * H, D), (B, H, 2 * D), (H, B, D), (B, H * D), (B, 1, H, D)]
 
 
@@ -49,6 +51,13 @@ def main() -> None:
     for name, make in ALL.items():
         mixer = make(H * D, H).double().eval()
         others_are_refused(name, mixer, torch.randn(B, T, H * D, dtype=torch.float64))
+        state = mixer.init_state(B, dtype=torch.float64)
+        wrong = [(form, shape) for form in (mixer, mixer.prefill) for shape in VECTORS]
+        wrong += [(partial(_after, mixer.step, state), shape) for shape in VECTORS_ONE]
+        for form, shape in wrong:
+            said = refusal(form, torch.randn(shape, dtype=torch.float64))
+            assert f"{list(shape)}, and takes [batch" in said, (name, form, shape, said)
+            assert f"width {H * D}]" in said
     narrow = ShortConvolution(D, 4).double()
     assert f"{D} channels" in refusal(narrow, torch.randn(B, T, 2 * D, dtype=torch.float64))
     print("all refused")

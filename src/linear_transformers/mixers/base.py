@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import ClassVar, Generic, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
@@ -49,6 +49,23 @@ class Mixer(nn.Module, ABC, Generic[State]):
             ValueError: The requested implementation cannot run there.
         """
         return "torch"
+
+    def check_vectors(self, axes: tuple[str, ...], x: Tensor, width: int) -> None:
+        """Check that inputs have these axes, then one of this width.
+
+        Args:
+            axes: The names of the axes before that of width.
+            x: The inputs.
+            width: The width of inputs and outputs, e.
+
+        Raises:
+            ValueError: They do not.
+        """
+        if x.ndim != len(axes) + 1 or x.shape[-1] != width:
+            raise ValueError(
+                f"{type(self).__name__} was given {list(x.shape)}, and takes "
+                f"[{', '.join((*axes, f'width {width}'))}]."
+            )
 
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
         """Return the outputs of all positions, each seeing itself and those before it.

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import check_past
+from linear_transformers.attention.base import POSITION, SEQUENCE, check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.ops.precision import without_autocast
@@ -56,6 +56,7 @@ class LSTM(Mixer[LSTMState]):
     def step(
         self, x_i: HiddenOne, state: LSTMState, *, in_place: bool = False
     ) -> tuple[HiddenOne, LSTMState]:
+        self.check_vectors(POSITION, x_i, self.cells.input_size)
         check_past(x_i, state.hidden)
         # By the cell: a sequence of one position takes up to 16 times as long.
         weights = list(self.cells.parameters())
@@ -65,6 +66,7 @@ class LSTM(Mixer[LSTMState]):
         return hidden.to(x_i.dtype), LSTMState(hidden, cell)
 
     def prefill(self, x: Hidden, state: LSTMState | None = None) -> tuple[Hidden, LSTMState]:
+        self.check_vectors(SEQUENCE, x, self.cells.input_size)
         dtype = next(self.cells.parameters()).dtype
         if state is not None:
             check_past(x, state.hidden)

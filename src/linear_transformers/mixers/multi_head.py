@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
+from linear_transformers.attention.base import POSITION, SEQUENCE
 from linear_transformers.config.ranges import Size, Taps, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.mixers.convolution import ShortConvolution
@@ -197,7 +198,7 @@ class MultiHead(Mixer[MixerState]):
 
     def prefill(self, x: Hidden, state: MixerState | None = None) -> tuple[Hidden, MixerState]:
         past, inputs, position = MixerState(None) if state is None else state
-        mixed, gate = self._projected(x)
+        mixed, gate = self._projected(SEQUENCE, x)
         if self.convolution is not None:
             if isinstance(past, Piece):
                 inputs = past.last_before(mixed, self.convolution.width - 1)
@@ -212,7 +213,7 @@ class MultiHead(Mixer[MixerState]):
         self, x_i: HiddenOne, state: MixerState, *, in_place: bool = False
     ) -> tuple[HiddenOne, MixerState]:
         past, inputs, position = state
-        mixed, gate = self._projected(x_i)
+        mixed, gate = self._projected(POSITION, x_i)
         if self.convolution is not None:
             assert inputs is not None
             mixed, inputs = self.convolution.step(mixed, inputs)
@@ -229,13 +230,9 @@ class MultiHead(Mixer[MixerState]):
     def select_past(self, past: Any, rows: Rows) -> Any:
         """Return what the heads of some of the sequences remember."""
 
-    def _projected(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _projected(self, axes: tuple[str, ...], x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what is mixed, queries, keys and values side by side, and the gate's inputs."""
-        if x.shape[-1] != self.project_in.in_features:
-            raise ValueError(
-                f"{type(self).__name__} was given {list(x.shape)}, and takes vectors of width "
-                f"{self.project_in.in_features}: [batch, time, width], or in a step [batch, width]."
-            )
+        self.check_vectors(axes, x, self.project_in.in_features)
         projected = self.project_in(x)
         if self.output_gate is None:
             return projected, None
@@ -328,14 +325,14 @@ class MultiHeadAttention(MultiHead):
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
         if piece is not None:
             return super().forward(x, piece)
-        mixed, gate = self._projected(x)
+        mixed, gate = self._projected(SEQUENCE, x)
         if self.convolution is not None:
             mixed, _ = self.convolution(mixed)
         heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0, x.shape[1]))
         return self._output(self.attention(*heads, **more), gate)
 
     def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
-        mixed, gate = self._projected(x)
+        mixed, gate = self._projected(SEQUENCE, x)
         if self.convolution is not None:
             mixed = self.convolution.centred(mixed, lengths)
         heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0, x.shape[1]))
