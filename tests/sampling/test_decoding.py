@@ -146,6 +146,16 @@ def test_scores_that_are_no_numbers_are_refused(raises_one_line):
         draw(Overflown(), sources(2), torch.tensor([LONGEST]), noise, **ends, sample=sample)
 
 
+@pytest.mark.parametrize("lengths", [[3, 0], []])
+def test_a_greatest_length_of_none_is_refused(lengths, raises_one_line):
+    states, longest = sources(*range(len(lengths))), torch.tensor(lengths, dtype=torch.long)
+    ends, noise = {"start": START, "end": END}, torch.zeros(len(lengths), LONGEST, 1)
+    with raises_one_line("max_lengths", "at least 1"):
+        beam_search(Table(), states, longest, **ends)
+    with raises_one_line("max_lengths", "at least 1"):
+        draw(Table(), states, longest, noise, **ends, sample=Categorical(4).sample)
+
+
 def test_tokens_may_be_impossible():
     class Masked(Table):
         def step(self, token, state, *, in_place=False):

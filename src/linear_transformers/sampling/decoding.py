@@ -75,6 +75,7 @@ def beam_search(
     Raises:
         ValueError: A number is out of range, or the model's scores are not finite.
     """
+    _check(max_lengths)
     count, device = len(max_lengths), max_lengths.device
     sources = torch.arange(count, device=device)  # those whose search is not over
     state = decoder.select(state, sources.repeat_interleave(width), sources)
@@ -113,6 +114,14 @@ def beam_search(
         sources = sources[rest]
         state = decoder.select(state, (rest[:, None] * width + parents).flatten(), rest)
     return [sorted(each, key=lambda x: -x.score)[:width] for each in found]
+
+
+def _check(max_lengths: Lengths) -> None:
+    if not len(max_lengths) or max_lengths.min() < 1:
+        raise ValueError(
+            f"max_lengths={max_lengths.tolist()} was given. Give a length for each source, of at "
+            "least 1."
+        )
 
 
 def _grown(
@@ -167,11 +176,12 @@ def draw(
         sample: Draws a token.
 
     Raises:
-        ValueError: The model's scores are not finite.
+        ValueError: A length is below 1, or the model's scores are not finite.
     """
+    _check(max_lengths)
     tokens = torch.full_like(max_lengths, start)
     lengths = torch.zeros_like(max_lengths)  # with the end
-    open_ = max_lengths > 0
+    open_ = torch.ones_like(max_lengths, dtype=torch.bool)
     history, steps = [], []
     while open_.any():
         scores, state = decoder.step(tokens, state, in_place=True)
