@@ -30,7 +30,6 @@ are those of the classes. Where a choice sets another, `--cfg job` shows it.
 """
 UNSAID = 10_000  # of a limit: one that only guards against slips is left out
 LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
-EVERYWHERE = "# @package _global_"
 
 
 class Node(NamedTuple):
@@ -79,7 +78,7 @@ def sentence(text: str) -> str:
     """Return what the comment at the top of a file says, but for its commands."""
     comments = []
     for line in text.splitlines():
-        if line == EVERYWHERE:
+        if line.startswith("# @package"):
             continue
         if not line.startswith("#") or line.startswith("#   "):
             break

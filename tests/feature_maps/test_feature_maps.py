@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import (
     Dpfp,
     Elu,
@@ -111,6 +112,15 @@ def test_favor_is_positive_and_fourier_weights_may_be_negative():
     assert (Favor(8)(q) > 0).all()
     phi = Fourier(8, num_directions=4)
     assert ((phi(q) * phi(k)).sum(-1) < 0).any()
+
+
+def test_favor_takes_long_vectors_where_eps_is_small():
+    """As its docstring says."""
+    q, k = (2 * torch.randn(2, 65, 1, 64) for _ in range(2))
+    ones = torch.ones_like(q)
+    ours, usual = (LinearAttention(1, 64, feature_map=Favor, **eps) for eps in ({"eps": 1e-30}, {}))
+    torch.testing.assert_close(ours(q, k, ones), ones, atol=1e-4, rtol=0)
+    assert usual(q, k, ones).min() < 0.1
 
 
 def test_random_features_change_when_asked_in_training_only():

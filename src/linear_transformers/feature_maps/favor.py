@@ -18,6 +18,9 @@ from linear_transformers.feature_maps.random_features import RandomFeatures
 class Favor(RandomFeatures):
     """Positive orthogonal random features. A key of large norm has next to no weight.
 
+    Nor has a query: where both are some 2 sqrt(d) long, weights are below the default `eps` of
+    linear attention, and outputs near 0. There, eps=1e-30 makes them means again.
+
     Costs g d multiply-adds and g exponentials a vector. For the arguments see `RandomFeatures`.
     """
 
