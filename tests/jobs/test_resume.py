@@ -108,6 +108,7 @@ def test_validations_between_the_batches_of_a_step_are_refused(tmp_path, interva
     assert "accumulate_grad_batches=2" in message
     multiple = (*arguments, "trainer.val_check_interval=4", "trainer.limit_train_batches=8")
     run("train", *multiple, "run_id=multiple")
+    run("train", *arguments, "run_id=unseen", "trainer.limit_val_batches=0", "~callbacks.best")
 
 
 def test_other_batches_after_an_epoch_are_all_seen(tmp_path):

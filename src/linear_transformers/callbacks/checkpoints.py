@@ -30,9 +30,9 @@ class _KeptCheckpoint(ModelCheckpoint):
         interval, epoch = trainer.val_check_batch, trainer.num_training_batches
         step = trainer.accumulate_grad_batches
         across = trainer.check_val_every_n_epoch is None  # where an epoch ends within a step
-        if interval in (None, epoch, math.inf) or not (
-            interval % step or (across and epoch % step)
-        ):
+        if not trainer.enable_validation or interval in (None, epoch, math.inf):
+            return
+        if not interval % step and not (across and epoch % step):
             return
         raise ValueError(
             f"trainer.val_check_interval={trainer.val_check_interval} validates and saves after "
