@@ -59,6 +59,24 @@ def test_one_folder_is_split_without_overlap(tmp_path):
     assert len(set.union(*parts)) == 40
 
 
+@pytest.mark.parametrize("other", ["test", "val"])
+def test_a_training_folder_of_another_name_is_not_a_folder_to_split(
+    tmp_path, other, raises_one_line
+):
+    pictures(tmp_path / "training", 9)
+    pictures(tmp_path / other, 5, seed=1)
+    with raises_one_line(f"{other}/ and no train/"):
+        FolderImages(str(tmp_path), **OPTIONS).splits  # noqa: B018
+
+
+def test_links_to_folders_are_followed_once(split):
+    pictures(split / "elsewhere/deep", 4, seed=3)
+    (split / "train/linked").symlink_to(split / "elsewhere")
+    (split / "elsewhere/back").symlink_to(split / "train")
+    source = FolderImages(str(split), **OPTIONS)
+    assert sum(map(len, source.splits)) == 26 + 4
+
+
 def test_a_few_pictures_are_enough(tmp_path):
     pictures(tmp_path, 9)
     FolderImages(str(tmp_path), **OPTIONS).check(1)

@@ -191,6 +191,7 @@ def test_masks_leave_images_out_and_x_val_is_used(tmp_path):
         ({"x_train": pixels(9, 2, 2), "keep_train": np.ones(8, bool)}, ("keep_train", "(9,)")),
         ({"x_train": pixels(9, 2, 2), "keep_train": np.ones(9)}, ("keep_train", "float64")),
         ({"x_train": pixels(9, 2, 2), "keep_train": np.zeros(9, bool)}, ("keeps none",)),
+        ({"x_train": pixels(9, 2, 2), "keep_train": np.bool_(True)}, ("keep_train", "shape ()")),
     ],
 )  # fmt: skip
 def test_arrays_of_the_wrong_shape_or_type_are_refused(tmp_path, arrays, words, raises_one_line):

@@ -119,6 +119,21 @@ def test_an_empty_text_becomes_an_empty_one_and_unknown_characters_are_read(task
         assert len(unknown) == 2
 
 
+def test_targets_may_be_as_long_as_those_that_were_trained_on():
+    task = build()
+    for longest, lengths in ((11, [51, 53]), (80, [80, 80])):
+        search = Mock(side_effect=Search(beam=1), number=1)
+        shape = PairShape("characters", "abcdef", longest)
+        translations(task.model, shape, ["a", "abc"], search)
+        _, _, greatest, _ = search.call_args.args
+        assert greatest.tolist() == lengths
+
+
+def test_a_text_that_is_no_list_of_texts_is_refused(task, raises_one_line):
+    with raises_one_line("give [text]"):
+        translations(task.model, SHAPE, "abc", Search(beam=1))
+
+
 def test_a_draw_does_not_depend_on_how_many_there_are(task):
     texts = [source for source, _ in PAIRS]
     few, many = (

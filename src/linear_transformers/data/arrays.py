@@ -135,6 +135,8 @@ class ArrayImages(ImageSource):
                 part = np.load(path, mmap_mode="c", allow_pickle=False)
             except (OSError, EOFError, ValueError, SyntaxError) as error:
                 raise ValueError(f"{path} cannot be read as an .npy file ({error}).") from error
+            if part.ndim == 0:
+                raise ValueError(f"{path} holds one number. Give an array, or remove it.")
             if name in shards and (part.dtype, part.shape[1:]) != (
                 (first := shards[name][0]).dtype, first.shape[1:],
             ):  # fmt: skip
@@ -189,7 +191,7 @@ class ArrayImages(ImageSource):
     ) -> Images | Rows:
         if mask not in arrays:
             return images
-        keep = arrays[mask][:]
+        keep = np.asarray(arrays[mask])
         if keep.dtype != np.bool_ or keep.shape != (len(images),):
             raise ValueError(
                 f"{self.path}: {mask} is {keep.dtype} of shape {keep.shape}. "

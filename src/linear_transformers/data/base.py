@@ -1,7 +1,9 @@
 """The interface of all data sets."""
 
 import hashlib
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -20,9 +22,17 @@ def place_of(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
 
 
-def is_hidden(path: Path) -> bool:
-    """Return whether a relative path is one that a listing leaves out."""
-    return any(part.startswith(".") for part in path.parts)
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files at any depth, through links, but for hidden ones."""
+    seen = set()  # a link may lead back
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        paths = (Path(place, name) for name in names if not name.startswith("."))
+        yield from (path for path in paths if path.is_file())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from annotated_types import Ge, Le
 
 from linear_transformers.config.ranges import Count, CountOrNone, Seed, Size, ranged
-from linear_transformers.data.base import is_hidden
+from linear_transformers.data.base import files_below
 from linear_transformers.data.image_file import read_image, size_of
 from linear_transformers.data.images import ImageShape, ImageSource, split_off
 from linear_transformers.data.rows import Rows
@@ -76,6 +76,11 @@ class FolderImages(ImageSource):
             train, test = self._pictures("train"), self._pictures("test")
             val = self._pictures("val") if (self.path / "val").is_dir() else None
         else:
+            if other := next((x for x in ("test", "val") if (self.path / x).is_dir()), None):
+                raise ValueError(
+                    f"data.path={self.path} has {other}/ and no train/, so that all would be "
+                    "trained on. Give train/ and test/, or one folder of pictures to split."
+                )
             train, val = self._pictures("."), None
             train, test = self._split_off(train, self.test_size, key="test_size")
         if val is None:
@@ -98,8 +103,7 @@ class FolderImages(ImageSource):
                 "sample.py: data_root=DIR; or image=FILE, or mode=generate)."
             )
         place = self.path / folder
-        below = (p for p in place.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
-        found = sorted(str(p) for p in below if not is_hidden(p.relative_to(place)))
+        found = sorted(str(p) for p in files_below(place) if p.suffix.lower() in SUFFIXES)
         if not found:
             raise ValueError(
                 f"data.path={place} has no pictures ({', '.join(SUFFIXES)}). Give a folder with "

@@ -90,6 +90,7 @@ def test_a_label_outside_of_the_set_is_refused(raises_one_line):
         ),
         ('{"audio": "a.wav", "phones": 3}', ("`phones` is 3",)),
         ('{"audio": "a.wav", "phones": ""}', ("nothing is said",)),
+        ('{"audio": "a.wav", "phones": "s 9 n"}', ("'9'", "ARPAbet")),
         ('{"audio": "a.wav", "text": 3, "phones": "B"}', ("`text` is 3",)),
         ('{"audio": "a.wav", "text": "hello"}', ("data.lexicon=FILE", "data.labels=characters")),
         ('{"audio": "a.wav"}', ("`phones` and `text` are both missing",)),
@@ -132,6 +133,21 @@ def test_validation_reports_every_fault_at_once(tmp_path):
     places = [line.split(": ")[0] for line in str(caught.value).splitlines()[1:]]
     lines = ("train.jsonl:1", "val.jsonl:4", "val.jsonl:6", "test.jsonl:3")
     assert places == [f"{tmp_path}/{line}" for line in lines]
+
+
+def test_validation_knows_what_is_said_by_those_who_are_not_held_out(tmp_path):
+    write_corpus(tmp_path)
+    held = {u.speaker for u in corpus(tmp_path, val=None, val_share=0.25).utterances("val")}
+    (speaker,) = held
+    rows = [json.loads(line) for line in (tmp_path / "train.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["phones"] += " ZH" if row["speaker"] == speaker else ""
+        row["phones"] = row["phones"].replace("HH", "X")  # no phone of CMUdict: else all are known
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows[:1])).replace(" ZH", ""))
+    with pytest.raises(ValueError, match="3 faults in the data") as caught:
+        corpus(tmp_path, val=None, val_share=0.25, validate=True).utterances("train")
+    assert "'ZH' is not said in training" in str(caught.value)
 
 
 def test_without_validation_the_first_fault_is_told(tmp_path, raises_one_line):

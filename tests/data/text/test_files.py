@@ -41,6 +41,13 @@ def test_a_share_of_training_is_held_out(tmp_path):
     assert set(PairFiles(train=many, test=many, val_share=0.1).pairs("val")) == val
 
 
+def test_never_all_pairs_are_held_out(tmp_path):
+    data = PairFiles(
+        train=write(tmp_path / "two.tsv", ["a\tb", "c\td"]), test="unread", val_share=0.9
+    )
+    assert [len(data.pairs(split)) for split in ("train", "val")] == [1, 1]
+
+
 def test_what_is_validated_on_is_not_trained_on(tmp_path):
     """A text of several translations is in one part; another pair leaves it there."""
     lines = [f"source {i // 3}\ttarget {i}" for i in range(300)]

@@ -214,6 +214,16 @@ def test_the_end_of_one_file_is_held_out(tmp_path):
     assert sizes[1] == pytest.approx(sizes[2], abs=4)
 
 
+@pytest.mark.parametrize("count", range(200, 212))
+def test_no_character_is_cut_where_it_is_held_out(tmp_path, count):
+    """Of four bytes each, a cut can fall behind any of them."""
+    text = "\U0001f600" * count
+    data = TextFiles(2, path=write(tmp_path / "a.txt", text), segment=4)
+    parts = [data.texts(split) for split in ("train", "val", "test")]
+    assert "".join(text for part in parts for each in part for text in each.texts()) == text
+    assert all(each.size % 4 == 0 for part in parts for each in part)
+
+
 def test_a_folder_is_all_text_below_it(tmp_path):
     for i in range(40):
         write(tmp_path / f"texts/part-{i % 3}/{i}.md", f"{TEXT}{i}")
@@ -278,6 +288,9 @@ def test_texts_to_validate_and_test_on_are_not_trained_on(tmp_path, raises_one_l
     data = TextFiles(2, path=str(tmp_path), val=paths["b"], test=paths["c"])
     assert names(data.texts("train")) == ["a.txt"]
     assert data.notes() == ["data.path: 2 files are in data.val or data.test alone"]
+    alike = TextFiles(2, path=str(tmp_path), val=paths["b"], test=paths["b"])
+    assert names(alike.texts("train")) == ["a.txt", "c.txt"]
+    assert alike.notes()[0] == "data.val and data.test share 1 files: tests of no worth"
     with raises_one_line("data.path=", "nothing but the texts of data.val and data.test"):
         TextFiles(2, path=paths["b"], val=paths["b"]).texts("train")
 

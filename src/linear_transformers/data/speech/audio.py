@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchaudio.functional import resample
 
-from linear_transformers.data.base import is_hidden
+from linear_transformers.data.base import files_below
 
 Waveform = Float[Tensor, "samples"]
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", ".wv2")
@@ -207,8 +207,7 @@ def recordings_in(path: Path) -> list[Path]:
         ValueError: There is none.
     """
     if path.is_dir():
-        below = (p for p in path.rglob("*") if not is_hidden(p.relative_to(path)))
-        found = sorted(p for p in below if p.suffix.lower() in SUFFIXES)
+        found = sorted(p for p in files_below(path) if p.suffix.lower() in SUFFIXES)
         if not found:
             raise ValueError(f"{path} holds no recordings: no file ends in {', '.join(SUFFIXES)}.")
         return found

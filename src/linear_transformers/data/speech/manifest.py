@@ -113,6 +113,12 @@ def _units(
         ):
             raise ValueError(f"`phones` is {phones!r}; it is a string or a list of strings.")
         units = units_of(phones, kind)
+        if "" in units:
+            given = phones.split() if isinstance(phones, str) else phones
+            raise ValueError(
+                f"`phones` has {given[units.index('')]!r}. Phones are ARPAbet's: case and a digit "
+                "at the end, their stress, are left out."
+            )
     elif text is not None and pronounce is not None:
         units = pronounce(text)
     elif text is not None:

@@ -64,9 +64,12 @@ class ManifestSpeech(SpeechSource):
             assert path is not None
             return utterances_of(path, self.kind, self.lexicon)
         assert self.paths["train"] is not None
-        chosen = utterances_of(self.paths["train"], self.kind, self.lexicon)
-        held = held_out(chosen, self.val_share)
-        return [u for u in chosen if ((u.speaker or u.audio.name) in held) == (split == "val")]
+        return self._divided(utterances_of(self.paths["train"], self.kind, self.lexicon), split)
+
+    def _divided(self, utterances: list[Utterance], split: str) -> list[Utterance]:
+        """Return those of the speakers that are held out for validation, or of the others."""
+        held = held_out(utterances, self.val_share)
+        return [u for u in utterances if ((u.speaker or u.audio.name) in held) == (split == "val")]
 
     def _check_everything(self) -> None:
         """Check every line and recording of every manifest.
@@ -76,8 +79,10 @@ class ManifestSpeech(SpeechSource):
         """
         paths = [path for split in SPLITS if (path := self.paths[split]) is not None]
         lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in paths}
-        units = [line.units for line in lines[paths[0]] if isinstance(line, Utterance)]
-        known = set(labels_of(units, self.kind))
+        trained = [line for line in lines[paths[0]] if isinstance(line, Utterance)]
+        if self.paths["val"] is None:
+            trained = self._divided(trained, "train")
+        known = set(labels_of([utterance.units for utterance in trained], self.kind))
         faults = [
             fault
             for path in paths

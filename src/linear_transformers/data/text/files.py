@@ -50,7 +50,8 @@ class PairFiles(PairSource):
         if len(sources) == 1:  # by place: a trial, as a rule
             border = max(1, round(self.val_share * len(pairs)))
             return pairs[:border] if split == "val" else pairs[border:]
-        held_out = {*sources[: max(1, round(self.val_share * len(sources)))]}
+        count = min(max(1, round(self.val_share * len(sources))), len(sources) - 1)  # never all
+        held_out = {*sources[:count]}
         return [pair for pair in pairs if (pair.source in held_out) == (split == "val")]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.config.ranges import Count, Fraction, ranged
-from linear_transformers.data.base import SPLITS, Split, is_hidden, place_of
+from linear_transformers.data.base import SPLITS, Split, files_below, place_of
 from linear_transformers.data.text.documents import Document
 from linear_transformers.data.text.language import TextSource
 
@@ -86,7 +86,10 @@ class TextFiles(TextSource):
 
     def _not_elsewhere(self, found: Mapping[Split, list[Document]]) -> list[Document]:
         """Return the texts to train on, without those that validate or test."""
-        others = {t.path.resolve() for split in ("val", "test") for t in found.get(split, ())}
+        val, test = ({t.path.resolve() for t in found.get(x, ())} for x in ("val", "test"))
+        if both := val & test:
+            self._notes.append(f"data.val and data.test share {len(both)} files: tests of no worth")
+        others = val | test
         kept = [text for text in found["train"] if text.path.resolve() not in others]
         if not kept:
             raise ValueError(
@@ -114,8 +117,7 @@ class TextFiles(TextSource):
         if Path(path).is_file():
             files, what = [Path(path)], "is empty"
         elif Path(path).is_dir():
-            below = (file.relative_to(path) for file in Path(path).rglob("*"))
-            files = sorted(Path(path, file) for file in below if not is_hidden(file))
+            files = sorted(files_below(Path(path)))
             what = "is a folder without text"
         else:
             files = sorted(map(Path, glob.glob(path, recursive=True)))  # noqa: PTH207
@@ -186,8 +188,9 @@ def _character(path: Path, place: int) -> int:
     """Return the place of the first character of UTF-8 at or after a place."""
     with path.open("rb") as file:
         file.seek(place)
-        following = file.read(3)
-    return place + next((i for i, byte in enumerate(following) if byte & 0xC0 != 0x80), 0)
+        following = file.read(4)
+    within = (i for i, byte in enumerate(following) if byte & 0xC0 != 0x80)
+    return place + next(within, len(following) % 4)  # the end; of four, it is no UTF-8
 
 
 def _is_text(file: Path) -> bool:

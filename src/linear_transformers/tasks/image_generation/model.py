@@ -10,6 +10,7 @@ from torch import Tensor
 
 from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Count, ranged
+from linear_transformers.data.base import SPLITS
 from linear_transformers.data.images import Images, ImageShape
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
@@ -42,6 +43,8 @@ class ImageModel(SequenceModel):
             ValueError: The data are missing, have no folder, or hold images of another shape.
         """
         data = self.data
+        if split not in SPLITS:
+            raise ValueError(f"split={split} was asked for. Choose one of {list(SPLITS)}.")
         if data_root is not None:
             names = [name for name in ("root", "path") if name in data.options]
             if not names:

@@ -61,7 +61,7 @@ class LanguageModel(Trained):
         top_k: Count | None = None,
         top_p: Share | None = None,
         end: bool = True,
-        stop: Sequence[str] = (),
+        stop: str | Sequence[str] = (),
         stepper: str | Stepper = "auto",
     ) -> Iterator[tuple[list[str], list[Continuation]]]:
         """Return an iterator over what each next token adds to n texts: see `continued`.
@@ -74,7 +74,7 @@ class LanguageModel(Trained):
             top_k: See `Categorical.sample`.
             top_p: See `Categorical.sample`.
             end: Whether the model may end a text.
-            stop: The strings at which a text ends.
+            stop: The string, or strings, at which a text ends.
             stepper: See `stepper_of`; or a stepper of this model.
 
         Raises:
@@ -84,7 +84,8 @@ class LanguageModel(Trained):
         if isinstance(stepper, str):
             stepper = stepper_of(task.model, name=stepper)
         draw = sampler_of(task.distribution, temperature=temperature, top_k=top_k, top_p=top_p)
-        options = {"sample": draw, "n": n, "seed": seed, "end": end, "stop": stop}
+        stops = [stop] if isinstance(stop, str) else stop
+        options = {"sample": draw, "n": n, "seed": seed, "end": end, "stop": stops}
         tokens, tokenizer = self.tokens(prompt), self.shape.tokenizer
         return continued(stepper, task.distribution, tokenizer, tokens, **options)
 

@@ -70,7 +70,7 @@ class SampleText(Use[LanguageModel]):
             top_k=self.top_k,
             top_p=self.top_p,
             end=self.end,
-            stop=[self.stop] if isinstance(self.stop, str) else self.stop or [],
+            stop=() if self.stop is None else self.stop,
             stepper=stepper,
         )
         folder = self._folder(trained)

@@ -16,7 +16,9 @@ from linear_transformers.sampling.decoding import LENGTH_PENALTY, WIDTH
 from linear_transformers.shapes import Lengths
 from linear_transformers.tasks.base import Trained
 
-EXTRA = 50  # tokens by which a target may be longer than its source (Vaswani et al., section 6.1)
+# The tokens by which a target may be longer than its source (Vaswani et al., section 6.1), where
+# none that was trained on is.
+EXTRA = 50
 
 
 class Translated(NamedTuple):
@@ -158,7 +160,8 @@ def translations(
 ) -> list[list[Translated]]:
     """Return what each of some texts becomes. Texts of similar length are side by side.
 
-    An empty text becomes an empty one: no model has seen any.
+    An empty text becomes an empty one: no model has seen any. A text that does not end is cut: at
+    the length of the longest that was trained on, or at `EXTRA` more than its source's.
 
     Args:
         model: The model, in `eval()` mode.
@@ -167,7 +170,12 @@ def translations(
         decoding: Finds their targets.
         first: The number of the first text.
         batch: The largest number of texts side by side.
+
+    Raises:
+        ValueError: A text was given, and no list of them.
     """
+    if isinstance(texts, str):
+        raise ValueError("A text was given, and a list of texts is translated: give [text].")
     tokenizer = shape.tokenizer
     sources = [tokenizer.encode(text) if text.strip() else [] for text in texts]
     found = [[Translated("", 0.0)] * decoding.number for _ in texts]
@@ -177,7 +185,8 @@ def translations(
         padded = batch_of([sources[i] for i in chosen], [[]] * len(chosen))
         source, lengths = (x.to(model.device) for x in (padded.source, padded.source_lengths))
         state = model.init_state(model.summarize(source, lengths))
-        rows = decoding(model, state, lengths + EXTRA, [first + i for i in chosen])
+        longest = (lengths + EXTRA).clamp(min=shape.longest)
+        rows = decoding(model, state, longest, [first + i for i in chosen])
         for i, row in zip(chosen, rows, strict=True):
             found[i] = [Translated(tokenizer.decode(each.tokens), each.score) for each in row]
     return found
