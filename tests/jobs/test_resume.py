@@ -12,7 +12,7 @@ import torch
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.training.module import Training
 from tests.faults.test_stopping import signal_at
-from tests.programs import QUICK, complaint, figures, forge, run
+from tests.programs import QUICK, complaint, figures, forge, metrics, run
 
 TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
 
@@ -109,6 +109,37 @@ def test_validations_between_the_batches_of_a_step_are_refused(tmp_path, interva
     multiple = (*arguments, "trainer.val_check_interval=4", "trainer.limit_train_batches=8")
     run("train", *multiple, "run_id=multiple")
     run("train", *arguments, "run_id=unseen", "trainer.limit_val_batches=0", "~callbacks.best")
+
+
+ENDS = {
+    "steps": [f"trainer.max_steps={n}" for n in (6, 10, 15)],
+    "epochs": [f"trainer.max_epochs={n}" for n in (1, 2, 4)],
+}
+SAVED_BY = {"epochs": (), "steps": ("callbacks.last.every_n_train_steps=2",)}
+
+
+@pytest.mark.parametrize("saved", SAVED_BY)
+@pytest.mark.parametrize("unit", ENDS)
+def test_a_run_that_is_lengthened_has_the_weights_of_the_longest(tmp_path, unit, saved):
+    """Whether or not it ended, or was saved, where an epoch of four batches ends."""
+    words = (
+        *QUICK, *SAVED_BY[saved], "trainer.max_epochs=-1", "trainer.limit_train_batches=4",
+        "scheduler=constant", "data.num_train=64", "data.batch_size=8", "test=false",
+        f"paths.runs={tmp_path}", "resume=auto",
+    )  # fmt: skip
+    run("train", *words, ENDS[unit][-1], "run_id=whole")
+    for end in ENDS[unit]:
+        run("train", *words, end, "run_id=parts")
+    assert "finished" in run("train", *words, end, "run_id=parts")
+    kept = (tmp_path / f"{name}/checkpoints/last.ckpt" for name in ("parts", "whole"))
+    ours, expected = map(read_checkpoint, kept)
+    assert ours["global_step"] == expected["global_step"]
+    for name, value in expected["state_dict"].items():
+        assert torch.equal(ours["state_dict"][name], value), name
+    rows = metrics(tmp_path / "parts")
+    steps = [row["step"] for row in rows if "val/bits_per_dim" in row]
+    assert steps == [3, 7, 11, 15][: len(steps)]
+    assert len(steps) == ours["global_step"] // 4
 
 
 def test_other_batches_after_an_epoch_are_all_seen(tmp_path):

@@ -116,19 +116,37 @@ class LastCheckpoint(_KeptCheckpoint):
         )
         self.by_steps = every_n_train_steps is not None
 
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save every so many steps, unless they end an epoch, which is not counted yet."""
+        if not _ends_epoch(trainer):
+            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save within an epoch, too: one epoch may be all of a run."""
-        ends_epoch = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
-        if not (ends_epoch or self.by_steps):
+        if not (_ends_epoch(trainer) or self.by_steps):
             self._save(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what `every_n_epochs` and `every_n_train_steps` would leave out: the end."""
+        progress: Any = trainer.fit_loop.epoch_progress
+        within = not _ends_epoch(trainer)  # trainer.max_steps does, and Lightning counts it as one
+        for counts in (progress.current, progress.total):
+            counts.processed -= within
         super().on_train_epoch_end(trainer, pl_module)
         epochs, steps = trainer.current_epoch + 1, trainer.global_step
-        if trainer.should_stop or epochs == trainer.max_epochs or steps == trainer.max_steps:
+        due = self.by_steps and steps % self._every_n_train_steps == 0
+        if due or trainer.should_stop or epochs == trainer.max_epochs or steps == trainer.max_steps:
             self._save(trainer)
+        for counts in (progress.current, progress.total):
+            counts.processed += within
 
     def _save(self, trainer: Trainer) -> None:
         if not self._should_skip_saving_checkpoint(trainer):
             self._save_topk_checkpoint(trainer, self._monitor_candidates(trainer))
+
+
+def _ends_epoch(trainer: Trainer) -> bool:
+    """Return whether the batch that was trained on is the last of its epoch."""
+    return trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
