@@ -188,6 +188,18 @@ def test_a_damaged_job_is_a_row_that_says_so(tmp_path, capsys):
     assert sweep.begin(1, ["seed=2"]) is None
 
 
+def test_one_run_is_not_two_jobs(tmp_path, raises_one_line):
+    """Whose names are the same only once they are resolved: the second would find it finished."""
+    words = (*QUICK, f"paths.runs={tmp_path}", "test=false", "resume=auto")
+    alike = ("--multi", "seed=1,2", "run_id=m-${model.num_layers}")
+    message = complaint("train", *words, *alike)
+    assert "run_id=m-2 names the run of job 0 and of job 1" in message
+    assert (tmp_path / "m-2/checkpoints/last.ckpt").is_file()
+    (folder,) = (tmp_path / "sweeps").iterdir()
+    sweep = Sweep(folder, "train")
+    assert sweep.begin(5, sweep.jobs[0]["overrides"], run_id="m-2") is None  # the same job again
+
+
 def test_two_multiruns_do_not_share_a_folder(tmp_path):
     sweep = Sweep.open(tmp_path, call="train", command=["-m"])
     again = Sweep.open(tmp_path, call="train", command=["-m"], skip_done=True)

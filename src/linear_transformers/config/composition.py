@@ -25,6 +25,8 @@ PLUGINS = {
     "hydra/launcher=submitit_slurm": "submitit",
     "hydra/sweeper=optuna": "optuna",
 }
+# The flag and its beginnings, all of which Hydra takes.
+MULTIRUN = {"-m", *("--multirun"[:end] for end in range(len("--m"), len("--multirun") + 1))}
 # Without these, a checkpoint could be neither continued nor used.
 REBUILT = ("model", "task", "data", "optimizer", "scheduler")
 
@@ -87,7 +89,7 @@ def check_sweep(words: Sequence[str]) -> None:
         ValueError: There is a list of values, or an option of multiruns; or one run's name for
             several jobs.
     """
-    if {"-m", "--multirun"} & {*words}:
+    if MULTIRUN & {*words}:
         names = [word for word in words if word.startswith("run_id=") and "${" not in word]
         count = len({*_values(names[-1])} if names else ())
         if names and count < (jobs := num_jobs(words)):

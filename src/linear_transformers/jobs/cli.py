@@ -21,6 +21,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from linear_transformers.config.composition import (
+    MULTIRUN,
     about_composition,
     check_sweep,
     from_environment,
@@ -49,7 +50,6 @@ from linear_transformers.stopping import Stopped, catching, pass_on
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
-MULTIRUN = {"-m", "--multirun"}
 # Words for Hydra itself that are followed by a value.
 VALUED = {
     *("-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path"),
@@ -203,7 +203,8 @@ class Program:
         words = (word.removeprefix("++") for word in about.overrides.task)
         typed = [word for word in words if word not in self.found]
         overrides = [*(word for word in typed if not word.startswith("sweep.")), *self.allowing]
-        outcome, message = self.sweep.begin(number, overrides), "stopped before its end"
+        outcome = self.sweep.begin(number, overrides, run_id=cfg.get("run_id"))
+        message = "stopped before its end"
         if outcome is not None:
             print(f"job {number} was done before", file=sys.stderr)
             return outcome.objective

@@ -150,6 +150,7 @@ def quiet() -> None:
         ".*does not have many workers.*",  # batches are slices of memory
         ".*exists and is not empty.*",  # a run that is continued, which open_run has checked
         ".*your dataloader is not resumable.*",  # EpochPlace makes it so
+        ".*callbacks used to create the checkpoint.*",  # one may be left out; not averages
         ".*The dirpath has changed.*",  # a new run that starts from another's checkpoint
         ".*`self.log.*sync_dist=True.*",  # Training sums over devices by itself
         ".*smaller than the logging interval.*",  # Record writes at each validation in any case

@@ -193,7 +193,8 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
             folder.mkdir(exist_ok=True)
         for folder in (run.path, run.checkpoints, run.samples, *run.samples.glob("*/")):
             # Of a run that is continued because it was killed, in a container of another name.
-            remove_leftovers(folder, alone=run.lock is not None)
+            trained = folder.parent != run.samples or folder.name in ("validation", "test")
+            remove_leftovers(folder, alone=trained and run.lock is not None)
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
         # A continued run keeps what it was started with, and says what it goes on with.

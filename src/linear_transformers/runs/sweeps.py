@@ -132,13 +132,25 @@ class Sweep:
         found = [_read(path) for path in (self.folder / "jobs").glob("*.json")]
         return sorted(found, key=lambda job: job["job"])
 
-    def begin(self, number: int, overrides: Sequence[str]) -> Outcome | None:
+    def begin(
+        self, number: int, overrides: Sequence[str], *, run_id: str | None = None
+    ) -> Outcome | None:
         """Note that a job begins; or return its outcome, if it was done before and is skipped.
 
         Args:
             number: The job's number.
             overrides: The job's part of the command line.
+            run_id: The name that its run is to have, if it was given one.
+
+        Raises:
+            ValueError: Another job's run has that name.
         """
+        for job in self.jobs if run_id is not None else ():
+            if job["figures"].get("run") == run_id and job["overrides"] != [*overrides]:
+                raise ValueError(
+                    f"run_id={run_id} names the run of job {job['job']} and of job {number}. Leave "
+                    "it out, or make it differ: run_id='a-${seed}'."
+                )
         wanted = {"job": number, "overrides": [*overrides], "status": "done"}
         for job in self.jobs if self.skip_done else ():
             if wanted.items() <= job.items():
