@@ -99,6 +99,20 @@ def test_it_can_be_exported_again_with_all_that_is_known(folder, tmp_path):
     assert first["provenance"]["command"].startswith("uv run train.py")
 
 
+def test_figures_of_a_test_are_those_of_the_weights(tmp_path):
+    """The last of three steps is not the best one, which was tested."""
+    words = (*QUICK, f"paths.runs={tmp_path}", "run_id=a", "scheduler=constant", "resume=auto")
+    run("train", *words, "trainer.max_epochs=2")
+    run("train", *words, "trainer.max_epochs=3", "resume_optimizer=keep", "optimizer.lr=1.0")
+    for name, told in (("best", True), ("last", False)):
+        out = tmp_path / name
+        run("export", f"ckpt={tmp_path}/a/checkpoints/{name}.ckpt", f"out={out}")
+        figures = json.loads((out / CONFIG).read_text())["figures"]
+        assert ("test_bits_per_dim" in figures) == told
+        assert ("Test:" in (out / CARD).read_text()) == told
+        assert "val_bits_per_dim" in figures
+
+
 def test_the_card_says_what_it_is(folder, runs):
     _, head, text = (folder / CARD).read_text().split("---\n", 2)
     assert yaml.safe_load(head)["license"] == "mit"

@@ -47,7 +47,7 @@ from linear_transformers.runs.folder import (
     open_run,
     shown,
 )
-from linear_transformers.runs.metrics import summary
+from linear_transformers.runs.metrics import TESTED_STEP, summary
 from linear_transformers.runs.sweeps import CAUTION, Outcome
 from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
@@ -201,14 +201,17 @@ def _run(
         return _outcome(run, task, first)
     if job.train:
         tested = run.best_checkpoint()
-        module.load_state_dict(read_checkpoint(tested)["state_dict"])
+        checkpoint = read_checkpoint(tested)
+        module.load_state_dict(checkpoint["state_dict"])
     else:
         assert found is not None
-        tested = found.path
+        tested, checkpoint = found.path, found.checkpoint
     figures = trainer.test(module, loaders, verbose=False)[0]
     if first:
+        step = trainer.global_step
+        Record(run.metrics).log_metrics({TESTED_STEP: checkpoint.get("global_step")}, step)
         task.model.eval()
-        output = Output(run.samples / "test", trackers_of(trainer), step=trainer.global_step)
+        output = Output(run.samples / "test", trackers_of(trainer), step=step)
         where = task.report(loaders.source, module.evaluation, output)
         print("", f"run      {shown(run.path)}", *where, sep="\n")
         suggest(task, output, shown(run.path if job.train else tested))

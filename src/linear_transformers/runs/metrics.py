@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+TESTED_STEP = "tested_step"  # the key of a row beside a test: the step of what was tested
 FIGURES = "figures"  # the key of the first row: a run's figures, and whether min or max is best
 
 
