@@ -130,17 +130,11 @@ class LastCheckpoint(_KeptCheckpoint):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save what `every_n_epochs` and `every_n_train_steps` would leave out: the end."""
-        progress: Any = trainer.fit_loop.epoch_progress
-        within = not _ends_epoch(trainer)  # trainer.max_steps does, and Lightning counts it as one
-        for counts in (progress.current, progress.total):
-            counts.processed -= within
         super().on_train_epoch_end(trainer, pl_module)
         epochs, steps = trainer.current_epoch + 1, trainer.global_step
         due = self.by_steps and steps % self._every_n_train_steps == 0
         if due or trainer.should_stop or epochs == trainer.max_epochs or steps == trainer.max_steps:
             self._save(trainer)
-        for counts in (progress.current, progress.total):
-            counts.processed += within
 
     def _save(self, trainer: Trainer) -> None:
         if not self._should_skip_saving_checkpoint(trainer):

@@ -61,6 +61,17 @@ class EpochPlace(Callback):
         self.plan = state_dict.get("plan") or [state_dict["batches"]]
         self.seed = state_dict.get("seed")
 
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Count the epoch that trainer.max_steps ends within as one that is not over."""
+        if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
+            return
+        progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
+        within = progress["current"]["processed"] == progress["current"]["started"]
+        for counts in (progress["current"], progress["total"]):
+            counts["processed"] -= within
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         loader = trainer.train_dataloader
         assert loader is not None

@@ -86,10 +86,10 @@ class CompiledStepper(Stepper):
         return parameters[rows], self.select(state, rows)
 
     def step(self, token: TokensOne, state: StackState) -> tuple[Float[Tensor, "b p"], StackState]:
+        self._check(state.layers, len(token))
         stack: Transformer = self.model.stack
         x = stack.positions.step(self.model.tokens(token), state.position)
         layers = [_advanced(layer) for layer in state.layers]
-        self._check(layers, len(token))
         pasts = [_tensors(layer.past) for layer in layers]
         length = int(state.position) + 1
         # Else the step would write over a position that is still to be read.
@@ -98,7 +98,7 @@ class CompiledStepper(Stepper):
         parameters = self._packed.step(x, pasts, [layer.inputs for layer in layers], length)
         return parameters, StackState(length, tuple(layers))
 
-    def _check(self, layers: list[MixerState], count: int) -> None:
+    def _check(self, layers: Sequence[MixerState], count: int) -> None:
         """Check that a state is the model's: the step reads and writes memory by its sizes."""
         if count not in self._shapes:
             self._shapes[count] = _shapes(self.model.init_state(count).layers)
