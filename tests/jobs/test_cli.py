@@ -3,14 +3,16 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 from urllib.error import URLError
 
 import pytest
 
 import sample
 import train
+from linear_transformers.config.composition import register_project, values_of, with_names
 from linear_transformers.config.folder import Configurations
-from linear_transformers.jobs.named import use_of
+from linear_transformers.jobs.named import runs_of, use_of
 from tests.conftest import CONF, PROJECT
 
 
@@ -222,6 +224,50 @@ def test_the_task_of_a_run_is_that_of_its_latest_start(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("words", "folder"),
+    [
+        ([], "project/runs"),
+        (["model=softmax,linear", "paths.runs=a"], "a"),
+        (["++paths.runs=a"], "a"),
+        (["paths.runs=${oc.env:PLACE}/a"], "place/a"),
+        (["experiment=mine", "--config-dir", "CONF"], "from a preset"),
+        (["experiment=mine", "--config-dir", "CONF", "paths.runs=a"], "a"),
+        (["experiment=debug,mine", "--config-dir", "CONF"], "runs"),
+    ],
+)
+def test_the_folder_of_the_runs_is_what_the_configuration_says(
+    tmp_path, monkeypatch, words, folder
+):
+    (tmp_path / "experiment").mkdir()
+    preset = "# @package _global_\npaths: {runs: from a preset}\n"
+    (tmp_path / "experiment/mine.yaml").write_text(preset)
+    monkeypatch.setenv("PLACE", "place")
+    words = [word.replace("CONF", str(tmp_path)) for word in words]
+    register_project(Path("project"))
+    found = runs_of(Configurations.of("train", words), words, Path("project"))
+    assert str(found).endswith(folder)
+
+
+@pytest.mark.parametrize(
+    ("word", "taken", "names"),
+    [
+        ("run_id=12e4567", "run_id='12e4567'", ["12e4567"]),
+        ("run_id=1_000", "run_id='1_000'", ["1_000"]),
+        ("run_id=007,1e3,b", "run_id=007,'1e3',b", ["007", "1e3", "b"]),
+        ("init_from=true", "init_from='true'", ["true"]),
+        ("ckpt=12", "ckpt=12", ["12"]),
+        ("resume=auto", "resume=auto", ["auto"]),
+        ("resume=null", "resume=null", ["null"]),
+        ("run_id='a-${seed}'", "run_id='a-${seed}'", ["a-${seed}"]),
+    ],
+)
+def test_names_are_what_was_typed_and_no_numbers(word, taken, names):
+    """Of hexadecimal commits one in fifty is a number to Hydra, and most of those infinity."""
+    assert with_names([word]) == [taken]
+    assert values_of(word.partition("=")[0], [taken]) == names
+
+
+@pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ("train.py data=arrays data.path=gone.npz", "data.path=gone.npz does not exist"),
@@ -230,6 +276,7 @@ def test_the_task_of_a_run_is_that_of_its_latest_start(tmp_path):
         ("train.py resume=gone", "gone is neither a run nor a checkpoint file"),
         ("train.py run_id=a/b", "run_id=a/b is not a plain name"),
         ("train.py run_id=taken", "run_id=taken exists already"),
+        ("train.py resume=12e4567", "12e4567 is neither a run nor a checkpoint file"),
         ("sample.py ckpt=gone", "gone is neither a run nor a checkpoint file"),
         ("sample.py ckpt=taken image=gone.png", "image=gone.png does not exist"),
         ("transcribe.py ckpt=taken audio=gone.flac", "audio=gone.flac does not exist"),
@@ -261,6 +308,7 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
     ("words", "said"),
     [
         (("resume=auto",), "give run_id=NAME"),
+        (("++run_id=12e4567",), "run_id=inf was read as no name"),
         (("train=false", "test=false"), "leaves nothing to do"),
         (("init_from=nowhere",), "neither a run nor a checkpoint"),
         (("resume_optimizer=keep",), "is for a run that is resumed"),

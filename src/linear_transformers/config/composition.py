@@ -8,14 +8,14 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, RangeSweep, Transformer
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString, RangeSweep
 from hydra.errors import ConfigCompositionException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from omegaconf.resolvers import oc
 
 from linear_transformers.config.folder import OF_FILES, Configurations
-from linear_transformers.config.messages import first_line, nearest, unknown_key
+from linear_transformers.config.messages import first_line, in_quotes, nearest, unknown_key
 from linear_transformers.provenance import call_with
 
 # Plugins of Hydra's, and the extras of this project that bring them.
@@ -27,6 +27,7 @@ PLUGINS = {
 }
 # The flag and its beginnings, all of which Hydra takes.
 MULTIRUN = {"-m", *("--multirun"[:end] for end in range(len("--m"), len("--multirun") + 1))}
+NAMES = ("run_id", "group", "resume", "init_from", "ckpt")
 # Without these, a checkpoint could be neither continued nor used.
 REBUILT = ("model", "task", "data", "optimizer", "scheduler")
 
@@ -64,6 +65,30 @@ def composed(conf: Configurations, *overrides: str) -> dict[str, Any]:
             compose(conf.program, overrides=with_defaults_open(overrides, conf.groups))
         )
     return {key: value for key, value in config.items() if key not in OF_FILES}
+
+
+def composed_value(key: str, conf: Configurations, words: Sequence[str]) -> Any:
+    """Return the value that a key has once words of a command line are composed; None is a key that
+    is not there.
+
+    Args:
+        key: The dotted key.
+        conf: The program's files.
+        words: The words that may set it; sweeps among them are left out.
+
+    Raises:
+        ValueError: An interpolation leads nowhere.
+        HydraException: The words cannot be composed.
+    """
+    further = [in_quotes(f"file://{folder.absolute()}") for folder in conf.folders[1:]]
+    search = [f"hydra.searchpath=[{','.join(further)}]"] if further else []
+    single = [word for word in words if not _parsed(word).is_sweep_override()]
+    with initialize_config_dir(str(conf.folders[0]), version_base="1.3"):
+        cfg = compose(conf.program, overrides=[*search, *single])
+    try:
+        return OmegaConf.select(cfg, key)
+    except InterpolationResolutionError as error:
+        raise ValueError(f"{first_line(error)}.") from error
 
 
 def resolved_data(cfg: DictConfig) -> dict[str, Any]:
@@ -121,6 +146,24 @@ def check_sweep(words: Sequence[str]) -> None:
             )
 
 
+def with_names(words: Sequence[str]) -> list[str]:
+    """Return words of a command line, of which names are in quotes where Hydra would read numbers:
+    in run_id=12e4567, infinity."""
+
+    def quoted(key: str, name: str) -> str:
+        plain = re.fullmatch(r"[\w.+-]+", name)
+        read = _parsed(f"{key}={name}").value() if plain else None
+        return name if read is None or str(read) == name else in_quotes(name)
+
+    parts = ((word, *word.partition("=")) for word in words)
+    return [
+        f"{key}={','.join(quoted(key, name) for name in value.split(','))}"
+        if key in NAMES
+        else word
+        for word, key, _, value in parts
+    ]
+
+
 def value_of(key: str, arguments: Sequence[str]) -> str | None:
     """Return the value that a command line gives a key, of a sweep the first one."""
     return next(iter(values_of(key, arguments)), None)
@@ -143,9 +186,9 @@ def num_jobs(words: Sequence[str]) -> int:
 def _values(word: str) -> list[str]:
     """Return the values that a word gives its key: several for a sweep."""
     parsed = _parsed(word)
-    if parsed.is_sweep_override():
-        return [str(value) for value in parsed.sweep_iterator(transformer=Transformer.str)]
-    return [str(parsed.value())]
+    values = parsed.sweep_iterator() if parsed.is_sweep_override() else [parsed.value()]
+    texts = (value.text if isinstance(value, QuotedString) else value for value in values)
+    return ["null" if text is None else str(text) for text in texts]
 
 
 def _parsed(word: str) -> Override:

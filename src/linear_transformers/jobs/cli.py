@@ -30,6 +30,7 @@ from linear_transformers.config.composition import (
     resolved_data,
     value_of,
     with_defaults_open,
+    with_names,
 )
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import first_line, out_of_memory, override
@@ -140,7 +141,7 @@ class Program:
         """
         self.allowing = [word for word in arguments if word.startswith(ALLOW)]
         self.allowed = packages_of(self.allowing)
-        overrides = [word for word in arguments if word not in self.allowing]
+        overrides = with_names([word for word in arguments if word not in self.allowing])
         self.found: list[str] = []
         if not {*COMPLETION} & {*arguments}:
             conf.check_keys(overrides)
@@ -149,11 +150,11 @@ class Program:
             overrides = conf.quoted(overrides, [word.partition("=")[2] for word in self.found])
             check_sweep(overrides)
             if self.job == TRAINING:
-                self.found = model_of(overrides, self.project)
+                self.found = model_of(conf, overrides, self.project)
         sweep = None
         if MULTIRUN & {*overrides}:
             self.num_jobs = num_jobs(overrides)
-            sweep = self._sweep_of(overrides)
+            sweep = self._sweep_of(conf, overrides)
             rest = [word for word in overrides if word not in MULTIRUN]
             rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
             proposed = any(word.startswith("hydra/sweeper=") for word in rest)
@@ -177,10 +178,10 @@ class Program:
         line = requeue(stopped, continues=named and override("resume", AUTO) in arguments)
         return [line] if line else []
 
-    def _sweep_of(self, words: Sequence[str]) -> Sweep:
+    def _sweep_of(self, conf: Configurations, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
         return Sweep.open(
-            runs_of(words, self.project),
+            runs_of(conf, words, self.project),
             call=call_of(self.name),
             command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
             named=value_of(SWEEP_FOLDER, words),

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from linear_transformers.config.composition import value_of, values_of
+from linear_transformers.config.composition import composed_value, value_of, values_of
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import hydra_value
 from linear_transformers.runs.folder import (
@@ -23,12 +23,20 @@ from linear_transformers.runs.folder import (
 )
 
 ALLOW = "allow="  # accepted here only: no file can allow anything
+SETS_PATHS = re.compile(r"(\+\+?|~)?(paths|experiment|hydra\.searchpath)\b")
 CHOOSE_MODEL = ("model=", "model/", "experiment=")
 
 
-def runs_of(arguments: Sequence[str], project: Path) -> Path:
-    """Return the folder of the runs that a command line is about."""
-    return Path(value_of("paths.runs", arguments) or project / "runs")
+def runs_of(conf: Configurations, arguments: Sequence[str], project: Path) -> Path:
+    """Return the folder of the runs that a command line is about, or a preset that it names.
+
+    Raises:
+        ValueError: It depends on what is not there.
+        HydraException: The words that may set it cannot be composed.
+    """
+    words = [word for word in arguments if SETS_PATHS.match(word)]
+    runs = composed_value("paths.runs", conf, words) if words else None
+    return Path(str(runs or project / "runs"))
 
 
 def packages_of(words: Sequence[str]) -> list[str]:
@@ -89,6 +97,10 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
     for key in ("resume",) if begun else ("resume", "init_from"):
         if (value := config.get(key)) is not None and value != AUTO:
             find_checkpoint(str(value), runs)
+    if isinstance(name, float | bool):
+        raise ValueError(
+            f"run_id={name} was read as no name. Put it in quotes where it is written."
+        )
     if name is not None and is_first_process():
         resume = resume if config.get("train") else None
         check_name(runs, str(name), resume=None if resume is None else str(resume))
@@ -111,7 +123,7 @@ def use_of(
     ckpt = value_of("ckpt", arguments)
     if not ckpt:
         raise ValueError("ckpt has no value. Give it: ckpt=RUN_OR_FILE")
-    path = find_checkpoint(ckpt, runs_of(arguments, project))
+    path = find_checkpoint(ckpt, runs_of(conf, arguments, project))
     records = [*Run(folder_of(path)).configurations.values()]
     if path.parent.name == CHECKPOINTS and records:
         record = records[-1]
@@ -131,7 +143,7 @@ def use_of(
     raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
 
 
-def model_of(arguments: Sequence[str], project: Path) -> list[str]:
+def model_of(conf: Configurations, arguments: Sequence[str], project: Path) -> list[str]:
     """Return the overrides that give a run the model of the one whose weights it begins with,
     unless the command line chooses another.
 
@@ -143,7 +155,7 @@ def model_of(arguments: Sequence[str], project: Path) -> list[str]:
         return []
     if len(names) > 1:
         raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
-    runs = runs_of(arguments, project)
+    runs = runs_of(conf, arguments, project)
     own = runs / (value_of("run_id", arguments) or "")
     if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
         names = [str(own)]  # it goes on, and has that model
