@@ -132,6 +132,7 @@ def test_no_place_of_the_machine_is_in_it(runs, tmp_path):
     config = json.loads(written)["config"]
     assert config["paths"] == {"data": "data", "runs": "runs"}
     assert config["data"]["path"] == "runs/text.txt"
+    assert "logger" not in config
     elsewhere = {"paths": {"data": "/a/b"}, "data": {"path": ["/x/y/z.txt", "/a/b/c"], "n": 1}}
     expected = {"paths": {"data": "data"}, "data": {"path": ["z.txt", "data/c"], "n": 1}}
     assert portable(elsewhere) == expected

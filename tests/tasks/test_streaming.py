@@ -59,6 +59,37 @@ def test_another_format_is_not_heard_as_noise(heard, request, form, raises_one_l
             heard(file.getvalue())
 
 
+def mp3(rate: int) -> bytes:
+    """Return an MP3 without a tag."""
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).standard_normal(2 * rate)
+    soundfile.write(file, 0.1 * noise, rate, format="MP3")
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("rate", [8000, 16000, 22050, 44100, 48000])
+def test_an_mp3_without_a_tag_is_not_heard_as_noise(heard, request, rate, raises_one_line):
+    if "at once" in request.node.name:
+        assert len(heard(mp3(rate))) == pytest.approx(2 * RATE, rel=0.1)
+    else:
+        with raises_one_line("Standard input", "sox"):
+            heard(mp3(rate))
+
+
+@pytest.mark.parametrize("start", [b"\x00\x00\x00\x20ftypM4A ", b"\x1aE\xdf\xa3\x9fB\x86\x81"])
+def test_what_nobody_here_can_decode_is_refused(heard, start, raises_one_line):
+    with raises_one_line("Standard input"):
+        heard(start + SAMPLES.tobytes())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 100, 721, 722, RATE])
+@pytest.mark.parametrize("first", [5, 0xF3FF - 2**16])
+def test_bare_samples_are_heard_from_the_first_to_the_last(heard, first, size):
+    """Some begin with what might be a header of MP3."""
+    samples = np.concatenate([np.array([first, 0x4444], dtype=np.int16), SAMPLES])[:size]
+    np.testing.assert_array_equal(heard(samples.tobytes()), samples / np.float32(2**15))
+
+
 @pytest.mark.parametrize("missing", ["channels", "rate"])
 def test_a_wav_without_a_rate_or_channels_is_refused(heard, missing, raises_one_line):
     with raises_one_line("Standard input is"):

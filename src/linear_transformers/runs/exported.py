@@ -47,7 +47,8 @@ def folder_by_name(name: str) -> str | None:
 
 
 def portable(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration without the places of a machine.
+    """Return a configuration without the places of a machine, and without its loggers, whose
+    servers and teams are nobody else's.
 
     Paths below the folders of data and runs become relative ones, as they are in a checkout. Of
     others that are absolute, or lead out of a folder, the last name is left.
@@ -70,7 +71,7 @@ def portable(config: Mapping[str, Any]) -> dict[str, Any]:
                 return str(name / path.relative_to(folder))
         return path.name
 
-    return without_place(config)
+    return without_place({key: part for key, part in config.items() if key != "logger"})
 
 
 def read_config(path: Path) -> dict[str, Any]:

@@ -29,8 +29,20 @@ from linear_transformers.data.speech.audio import (
 from linear_transformers.data.speech.features import num_frames, shift_samples
 from linear_transformers.models import SpeechEncoder
 
-# What files begin with that are no WAV: FLAC, Ogg, tagged MP3, SPHERE, AIFF, large WAV, AU, CAF.
-PACKED = (b"fLaC", b"OggS", b"ID3", b"NIST", b"FORM", b"RF64", b"RIFX", b"riff", b".snd", b"caff")
+# What files begin with that are no WAV: FLAC, Ogg, tagged MP3, SPHERE, AIFF, large WAV, AU, CAF,
+# WebM.
+PACKED = (
+    *(b"fLaC", b"OggS", b"ID3", b"NIST", b"FORM", b"RF64", b"RIFX", b"riff", b".snd", b"caff"),
+    b"\x1aE\xdf\xa3",
+)
+# Of MPEG audio, layer III (ISO 11172-3, 2.4.2.3): kbit/s of version 1 and of the others, rates in
+# Hz, and the most bytes of a frame with the next one's header.
+KBITS = (
+    (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+)
+MPEG_RATES = (44100, 48000, 32000)
+MPEG_FRAME = 1445
 FILTER_WIDTH = 6  # of torchaudio's resampling, in zero crossings
 
 
@@ -146,7 +158,7 @@ def from_standard_input(sample_rate: int) -> Waveform:
         ValueError: There are no samples, or they are truncated or cannot be read.
     """
     data = sys.stdin.buffer.read()
-    if not data.startswith((b"RIFF", *PACKED)):
+    if not (data.startswith(b"RIFF") or _is_packed(data[:MPEG_FRAME])):
         whole = np.frombuffer(data[: len(data) - len(data) % 2], dtype="<i2")
         samples, rate = whole.astype(np.float32)[:, None] / 2**15, sample_rate
     else:
@@ -168,32 +180,58 @@ def _from_pipe(
     pipe: io.BufferedIOBase, seconds: float, sample_rate: int
 ) -> Iterator[tuple[np.ndarray, int]]:
     """Yield the 16-bit samples of a pipe: a WAV's, or bare ones."""
-    rest = pipe.read(4)
+    rest = pipe.read(8)
     channels, rate, left = 1, sample_rate, math.inf
-    if rest.startswith(PACKED):
+    if _mpeg_size(rest):
+        rest += pipe.read(MPEG_FRAME - len(rest))
+    if _is_packed(rest):
         raise ValueError(
             "Standard input is packed audio or no WAV, which cannot be streamed. Decode it: "
             "sox - -b 16 -e signed -t wav -."
         )
-    if rest == b"RIFF":
+    if rest.startswith(b"RIFF"):
         (channels, rate, left), rest = _wav_header(pipe), b""
     width = 2 * channels
     size = width * max(1, round(seconds * rate))
-    # read1 returns what has arrived, without waiting for a full piece.
-    while left > 0 and (arrived := pipe.read1(min(size, left))):  # pyright: ignore
-        left -= len(arrived)
-        rest += arrived
+    while True:
         whole = len(rest) - len(rest) % width
         samples = np.frombuffer(rest[:whole], dtype="<i2").astype(np.float32) / 2**15
         rest = rest[whole:]
         yield samples.reshape(-1, channels), rate
+        # read1 returns what has arrived, without waiting for a full piece.
+        if not (left > 0 and (arrived := pipe.read1(min(size, left)))):  # pyright: ignore
+            break
+        left -= len(arrived)
+        rest += arrived
     if 0 < left < math.inf:
         raise ValueError(f"Standard input ended {left} bytes before its header says: truncated.")
 
 
+def _is_packed(start: bytes) -> bool:
+    """Return whether data begin as a file that is no WAV, and not as bare samples, which may have
+    the bytes of one header of MPEG audio, but not of two."""
+    size = _mpeg_size(start)
+    mp3 = size > 0 and _mpeg_size(start[size:]) > 0
+    return mp3 or start.startswith(PACKED) or start[4:8] == b"ftyp"
+
+
+def _mpeg_size(frame: bytes) -> int:
+    """Return the number of bytes of a frame of MPEG audio, layer III, or 0: none begins here."""
+    header = int.from_bytes(frame[:4], "big")
+    version, layer, kbit, rate, padding = (
+        header >> shift & mask for shift, mask in ((19, 3), (17, 3), (12, 15), (10, 3), (9, 1))
+    )
+    if header >> 21 != 0x7FF or layer != 1 or version == 1 or kbit in (0, 15) or rate == 3:
+        return 0
+    hertz = MPEG_RATES[rate] // {3: 1, 2: 2, 0: 4}[version]
+    samples = 1152 if version == 3 else 576
+    return samples // 8 * 1000 * KBITS[version != 3][kbit - 1] // hertz + padding
+
+
 def _wav_header(pipe: io.BufferedIOBase) -> tuple[int, int, int | float]:
-    """Return channels, rate, and the number of bytes that follow: infinite if unknown."""
-    pipe.read(8)
+    """Return channels, rate, and the number of bytes that follow: infinite if unknown. The first 8
+    bytes were read."""
+    pipe.read(4)
     channels = rate = bits = kind = 0
     while len(header := pipe.read(8)) == 8:
         size = int.from_bytes(header[4:], "little")
