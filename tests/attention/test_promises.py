@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from linear_transformers.attention import CausalAttention
+from linear_transformers.attention import CausalAttention, SoftmaxAttention
 from linear_transformers.testing import random_qkv, tensors
 from tests.attention.choices import KEY_GATED, build, choices
 
@@ -127,3 +127,15 @@ def test_the_gate_of_gated_attention_stays_within_float32():
     for i in range(65):
         expected, state = attention.step(q[:, i], k[:, i], v[:, i], state)
         torch.testing.assert_close(outputs[:, i], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_step_without_gradients_leaves_what_a_backward_pass_reads():
+    """Where the keys need no gradient, the cache does not either."""
+    attention = SoftmaxAttention(2, 8)
+    q, k, v = (x[:, 0] for x in random_qkv(1, h=2, d=8))
+    q.requires_grad_()
+    output, state = attention.step(q, k, v, attention.init_state(len(q), dtype=q.dtype, capacity=8))
+    with torch.no_grad():
+        attention.step(q, k, v, state)
+    (gradient,) = torch.autograd.grad(output.sum(), q)
+    torch.testing.assert_close(gradient, torch.zeros_like(q))  # of one value, whatever its weight

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import re
 import signal
 import subprocess
 import sys
@@ -139,6 +140,8 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(piped):
     [
         (["text=none.txt"], "text=none.txt does not exist."),
         (["text=BAD"], "line 2: byte 2 is not UTF-8."),
+        (["text=NEW"], "Character 2 of 'bÉ', 'É', was in no text that this model was trained on."),
+        (["text=NEW", "temperature=1"], "Character 2 of 'bÉ', 'É', was in no text"),
         (["text=-", "n=6", "beam=5"], "n=6 exceeds beam=5. Use beam=6."),
         (["text=-", "temperature=1", "beam=5"], "beam=5 applies to beam search only"),
         (["text=-", "temperature=1", "length_penalty=1"], "length_penalty=1.0 applies to beam"),
@@ -147,8 +150,9 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(piped):
     ],
 )
 def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, arguments, words):
-    (tmp_path / "bad.txt").write_bytes(b"a\nb\xff\n")
-    arguments = [each.replace("BAD", str(tmp_path / "bad.txt")) for each in arguments]
+    (tmp_path / "BAD").write_bytes(b"a\nb\xff\n")
+    (tmp_path / "NEW").write_text("a\nb\u00c9\n")
+    arguments = [re.sub("text=(BAD|NEW)", rf"text={tmp_path}/\1", each) for each in arguments]
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO()))
     assert words in complaint("translate", f"paths.runs={runs}", "ckpt=tiny", *arguments)
 

@@ -76,9 +76,11 @@ class KeyValueCache(NamedTuple):
         """Return a cache with more positions at its end, of which nothing is written yet."""
         end, buffer = self.length + count, self.buffer
         full = buffer.taken != self.length or end > buffer.capacity
-        if full or torch.is_grad_enabled() or not buffer.can_be_written:
+        differentiated = torch.is_grad_enabled()
+        if full or differentiated or not buffer.can_be_written:
             buffer = self._copied(capacity=max(end, buffer.capacity, 2 * self.length))
-        buffer.taken = end
+        # A backward pass may read all of it: nobody appends.
+        buffer.taken = buffer.capacity if differentiated else end
         return KeyValueCache(buffer, end)
 
     def select(self, rows: sh.Rows) -> "KeyValueCache":

@@ -17,6 +17,7 @@ from linear_transformers.data.text.tokens import (
     END,
     START,
     TOKENIZERS,
+    UNKNOWN,
     Tokenizer,
     VocabularySize,
     check_tokens,
@@ -148,14 +149,27 @@ class PairSource(DataSource):
             self._items[split] = _encoded(self.pairs(split), shape.tokenizer)
         return self._items[split]
 
-    def left_out(self) -> list[str]:
-        """Return a line on the training pairs that are too long, if there are any."""
+    def notes(self) -> list[str]:
+        """Return what a run has to say of its pairs, in lines: of those that are too long to train
+        on, and of characters that no training text has."""
+        tokenizer = self.shape.tokenizer
         count, kept = len(self.pairs("train")), len(self.items("train"))
-        if kept == count:
-            return []
-        return [
+        lines = [
             f"{count - kept} of {count} train {self.noun} have more than {self.max_tokens} "
-            f"{self.shape.tokenizer.noun}: left out"
+            f"{tokenizer.noun}: left out"
+        ]
+        unknown = {
+            split: sum(tokens.count(UNKNOWN) for item in self.items(split) for tokens in item)
+            for split in ("val", "test")
+        }
+        return [
+            *(lines if kept < count else ()),
+            *(
+                f"{count} characters of {split} are in no training text: they are read as one, "
+                "which no model learns. data.tokens=bytes has them all"
+                for split, count in unknown.items()
+                if count
+            ),
         ]
 
     def check(self, world_size: int) -> None:

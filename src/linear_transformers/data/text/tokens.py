@@ -33,6 +33,25 @@ class Tokenizer(ABC):
     def encode(self, text: str) -> list[int]:
         """Return the tokens of a text, without start and end."""
 
+    def encode_known(self, text: str, name: str) -> list[int]:
+        """Return the tokens of a text, without start and end, of which none is unknown.
+
+        Args:
+            text: The text.
+            name: What to call it.
+
+        Raises:
+            ValueError: It has a character that was in no training text.
+        """
+        tokens = self.encode(text)
+        if UNKNOWN in tokens:
+            place = tokens.index(UNKNOWN)  # of characters, which alone can be unknown
+            raise ValueError(
+                f"Character {place + 1} of {name}, {text[place]!r}, was in no text that this model "
+                "was trained on. Leave it out, or train with data.tokens=bytes."
+            )
+        return tokens
+
     def encode_all(self, texts: Sequence[str]) -> list[list[int]]:
         """Return the tokens of each of some texts."""
         return [self.encode(text) for text in texts]

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from linear_transformers.config.ranges import Count, Positive, Seed, Share, ranged
-from linear_transformers.data.text import UNKNOWN, TextShape
+from linear_transformers.data.text import TextShape
 from linear_transformers.sampling import Stepper, stepper_of
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.generation import sampler_of
@@ -41,14 +41,8 @@ class LanguageModel(Trained):
         Raises:
             ValueError: It has a character that the tokenizer never saw.
         """
-        tokens = torch.tensor(self.shape.tokenizer.encode(text), dtype=torch.long)
-        if (unknown := (tokens == UNKNOWN).nonzero()).numel():
-            place = int(unknown[0])  # of characters, which alone can be unknown
-            raise ValueError(
-                f"Character {place + 1} of the prompt, {text[place]!r}, was in no text that this "
-                f"model was trained on. Leave it out, or train with data.tokens=bytes."
-            )
-        return tokens
+        known = self.shape.tokenizer.encode_known(text, "the prompt")
+        return torch.tensor(known, dtype=torch.long)
 
     @ranged
     def continuations(

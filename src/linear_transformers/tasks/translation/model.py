@@ -19,6 +19,7 @@ from linear_transformers.tasks.base import Trained
 # The tokens by which a target may be longer than its source (Vaswani et al., section 6.1), where
 # none that was trained on is.
 EXTRA = 50
+SHOWN = 40  # characters of a text, where it is named
 
 
 class Translated(NamedTuple):
@@ -112,10 +113,10 @@ class Translator(Trained):
             batch: The largest number of texts side by side.
 
         Raises:
-            ValueError: A number is out of range.
+            ValueError: A number is out of range, or a text has a character that no training text
+                had; or see `translations`.
         """
-        search = Search(beam, length_penalty)
-        return translations(self.task.model, self.task.shape, texts, search, batch=batch)
+        return self._translations(texts, Search(beam, length_penalty), batch=batch)
 
     @ranged
     def draw(
@@ -141,11 +142,19 @@ class Translator(Trained):
             batch: The largest number of texts side by side.
 
         Raises:
-            ValueError: A number is out of range.
+            ValueError: A number is out of range, or a text has a character that no training text
+                had; or see `translations`.
         """
         drawing = Drawing(n, temperature, top_p, seed)
-        options = {"first": first, "batch": batch}
-        return translations(self.task.model, self.task.shape, texts, drawing, **options)
+        return self._translations(texts, drawing, first=first, batch=batch)
+
+    def _translations(
+        self, texts: Sequence[str], decoding: Decoding, **options: int
+    ) -> list[list[Translated]]:
+        """Return what `translations` makes of texts of a user's, which can be read."""
+        for text in texts:
+            self.task.shape.tokenizer.encode_known(text, repr(text[:SHOWN]))
+        return translations(self.task.model, self.task.shape, texts, decoding, **options)
 
 
 @torch.inference_mode()

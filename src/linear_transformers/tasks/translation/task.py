@@ -102,7 +102,7 @@ class Translation(Task):
         return self.model.decoder.kernel_on(device)
 
     def prepare(self, data: PairSource) -> list[str]:
-        return data.left_out()
+        return data.notes()
 
     def loss(self, batch: PairBatch) -> Loss:
         x = self.model(*_read(batch), scored=False)
