@@ -58,7 +58,7 @@ def test_transcripts_come_in_one_form():
     composed, decomposed = "caf\u00e9 d\u2019or\u2014Oui!", "cafe\u0301  D'OR  oui"
     assert units_of(composed, "characters") == units_of(decomposed, "characters")
     assert "".join(units_of(composed, "characters")) == "CAF\u00c9 D'OR OUI"
-    assert units_of("hh ah0 l OW1", "phones") == ("HH", "AH", "L", "OW")
+    assert units_of("hh ah0 l OW1", "phones") == ("hh", "ah", "l", "OW")
 
 
 def test_labels_are_the_dictionarys_or_those_that_occur():
@@ -68,6 +68,16 @@ def test_labels_are_the_dictionarys_or_those_that_occur():
     shape = SpeechShape(40, RATE, "phones", ("a", "b"))
     assert shape.decode(shape.encode(["b", "a", "b"])) == "b a b"
     assert shape.encode(["a"]) == [1]  # 0 is the blank
+
+
+def test_case_tells_phones_apart_but_for_the_dictionarys():
+    spoken = [units_of(line, "phones") for line in ("s @ S 2:", "S e s")]
+    assert labels_of(spoken, "phones") == ("2:", "@", "S", "e", "s")
+    german = SpeechShape(40, RATE, "phones", labels_of(spoken, "phones"))
+    assert german.decode(german.encode(spoken[0])) == "s @ S 2:"
+    english = SpeechShape(40, RATE, "phones", labels_of([units_of("hh AH0", "phones")], "phones"))
+    assert english.labels == PHONES
+    assert english.decode(english.encode(units_of("sh iy1", "phones"))) == "SH IY"
 
 
 def test_a_label_outside_of_the_set_is_refused(raises_one_line):

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from linear_transformers.data.base import Shape
@@ -55,6 +55,7 @@ class SpeechShape(Shape):
             ValueError: A unit is not in the label set.
         """
         numbers = {unit: i for i, unit in enumerate(self.labels, start=1)}
+        units = in_case_of(units, self.labels)
         unknown = sorted({unit for unit in units if unit not in numbers})
         if unknown:
             raise ValueError(
@@ -71,12 +72,13 @@ class SpeechShape(Shape):
 def units_of(transcript: str | Sequence[str], kind: str) -> tuple[str, ...]:
     """Return a transcript as normalised phones or characters.
 
-    Phones lose their stress and case; texts are composed (Unicode's NFC: an e and an accent are
-    one letter), in capitals, and of letters, digits, apostrophes and single spaces.
+    Phones lose their stress; what their case says is for `labels_of` to decide. Texts are composed
+    (Unicode's NFC: an e and an accent are one letter), in capitals, and of letters, digits,
+    apostrophes and single spaces.
     """
     if kind == "phones":
         parts = transcript.split() if isinstance(transcript, str) else transcript
-        return tuple(re.sub(r"\d$", "", unicodedata.normalize("NFC", p).upper()) for p in parts)
+        return tuple(re.sub(r"\d$", "", unicodedata.normalize("NFC", p)) for p in parts)
     text = transcript if isinstance(transcript, str) else " ".join(transcript)
     text = (
         unicodedata.normalize("NFC", text).upper().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
@@ -86,8 +88,14 @@ def units_of(transcript: str | Sequence[str], kind: str) -> tuple[str, ...]:
 
 
 def labels_of(transcripts: Iterable[Sequence[str]], kind: str) -> tuple[str, ...]:
-    """Return the label set of a corpus: CMUdict's phones if they suffice, else all that occur."""
+    """Return the label set of a corpus: CMUdict's phones if they suffice, in whatever case they are
+    written, else all that occur, in theirs: in SAMPA, `s` and `S` are two phones."""
     found = {unit for units in transcripts for unit in units}
-    if kind == "phones" and found <= set(PHONES):
+    if kind == "phones" and {unit.upper() for unit in found} <= set(PHONES):
         return PHONES
     return tuple(sorted(found))
+
+
+def in_case_of(units: Sequence[str], labels: Collection[str]) -> Sequence[str]:
+    """Return units in capitals, where all labels are."""
+    return units if any(label != label.upper() for label in labels) else [x.upper() for x in units]

@@ -60,7 +60,7 @@ class Lexicon:
                 return self.words[known]
         if bare.endswith("'S") and bare[:-2] in self.words:
             stem = self.words[bare[:-2]]
-            return (*stem, *_possessive(stem[-1]))
+            return (*stem, *_possessive(stem[-1].upper()))
         if "-" in word:
             return tuple(phone for part in word.split("-") if part for phone in self._word(part))
         raise ValueError(f"the lexicon does not list {word!r}.")

@@ -116,8 +116,8 @@ def _units(
         if "" in units:
             given = phones.split() if isinstance(phones, str) else phones
             raise ValueError(
-                f"`phones` has {given[units.index('')]!r}. Phones are ARPAbet's: case and a digit "
-                "at the end, their stress, are left out."
+                f"`phones` has {given[units.index('')]!r}. A digit at the end "
+                "of a phone is its stress, as in ARPAbet, and is left out."
             )
     elif text is not None and pronounce is not None:
         units = pronounce(text)

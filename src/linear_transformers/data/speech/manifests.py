@@ -11,7 +11,7 @@ from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.features import num_frames
-from linear_transformers.data.speech.labels import labels_of
+from linear_transformers.data.speech.labels import in_case_of, labels_of
 from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 
@@ -95,7 +95,8 @@ class ManifestSpeech(SpeechSource):
 
     def _faults(self, utterance: Utterance, known: set[str]) -> list[str]:
         """Return the faults of a recording and of its transcript."""
-        options, units, found = self.options, utterance.units, []
+        options, found = self.options, []
+        units = in_case_of(utterance.units, known)
         unknown = sorted(set(units) - known)
         if unknown:
             found.append(f"{', '.join(map(repr, unknown))} is not said in training.")
