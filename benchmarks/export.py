@@ -36,7 +36,6 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.runs.checkpoint import history
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.sampling import CompiledStepper
 from linear_transformers.tasks.image_generation.model import ImageModel
@@ -74,8 +73,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000, help="test images, at most")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    paths = {ckpt: find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts}
-    models = {ckpt: load(path, device="cpu") for ckpt, path in paths.items()}
+    models = {x: load(find_checkpoint(x, options.runs), device="cpu") for x in options.ckpts}
     seeds = (model.config["seed"] for model in models.values())
     measurement = Measurement("export-cpu", "Exported models", device="cpu", seeds=seeds)
     rows: list[Row] = []
@@ -91,8 +89,8 @@ def main() -> None:
     caption = f"A sequence of {LENGTH} through one layer of {HEADS} heads of {WIDTH}."
     summary = {"caption": caption, "rows": list(operators())}
     sources = [
-        {"run": ckpt, "seed": models[ckpt].config["seed"], "starts": [history(path)["provenance"]]}
-        for ckpt, path in paths.items()
+        {"run": ckpt, "seed": model.config["seed"], "starts": [model.history["provenance"]]}
+        for ckpt, model in models.items()
     ]
     path = measurement.save(rows, summary=summary, sources=sources)
     print(f"{markdown(rows)}\n\n{markdown(summary['rows'])}\n{path}")

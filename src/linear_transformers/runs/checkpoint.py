@@ -129,23 +129,22 @@ def write_exported(
     path.with_name(CONFIG).write_text(json.dumps(about, indent=2) + "\n")
 
 
-def history(path: Path, weights: str | None) -> dict[str, Any]:
+def history(path: Path, step: int | None) -> dict[str, Any]:
     """Return what is known of how weights were trained: the `figures` of the run, and the
     `provenance` of its start, or None. Figures of a test are those of these weights, or left out.
 
     Args:
         path: The checkpoint, or the weights of an exported model.
-        weights: See `Trained`.
+        step: See `Trained`.
     """
     if path.name == WEIGHTS:
         about = read_config(path)
         return {"figures": about.get("figures", {}), "provenance": about.get("provenance")}
     run = folder_of(path)
     start = next(iter(read_provenance(run)), None)
-    checkpoint, figures = read_checkpoint(path), summary(run / "metrics.jsonl")
+    figures = summary(run / "metrics.jsonl")
     tests = [row[TESTED_STEP] for row in rows_of(run / "metrics.jsonl") if TESTED_STEP in row]
-    others = weights == "raw" and RAW in checkpoint
-    if others or (tests and tests[-1] != checkpoint["global_step"]):  # earlier records do not say
+    if step is None or (tests and tests[-1] != step):  # earlier records do not say
         figures = {name: value for name, value in figures.items() if not name.startswith("test_")}
     return {"figures": figures, "provenance": start}
 

@@ -20,6 +20,7 @@ from linear_transformers.config.choices import Choice
 from linear_transformers.data.base import Shape
 from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import exact_dtype
+from linear_transformers.runs.checkpoint import history
 from linear_transformers.runs.folder import claim_folder
 from linear_transformers.runs.sweeps import Outcome
 
@@ -161,6 +162,7 @@ class Trained:
         folder: The folder of what is made of it: that of the run, mostly. See `home_of`.
         config: The configuration of the run that trained it, as plain data.
         weights: Which weights were asked for: `ema`, `raw`, or None for those that were tested.
+        step: The training steps after which a run tested such weights; None: it tested others.
         task: The task.
         data: Makes the data that it was trained on; options can be replaced.
     """
@@ -169,6 +171,7 @@ class Trained:
     folder: Path
     config: dict[str, Any]
     weights: str | None
+    step: int | None
     task: Any
     data: Choice[Any]
 
@@ -176,6 +179,11 @@ class Trained:
     def name(self) -> str:
         """The name of the run, or of the exported model."""
         return self.folder.resolve().name
+
+    @cached_property
+    def history(self) -> dict[str, Any]:
+        """How it was trained: see `runs.checkpoint.history`."""
+        return history(self.path, self.step)
 
 
 TrainedT = TypeVar("TrainedT", bound=Trained)

@@ -21,7 +21,7 @@ from linear_transformers.export.page import page_of
 from linear_transformers.export.steps import SequenceStep, Step
 from linear_transformers.files import replacing
 from linear_transformers.provenance import call_of
-from linear_transformers.runs.checkpoint import history, write_exported
+from linear_transformers.runs.checkpoint import write_exported
 from linear_transformers.runs.exported import CARD, WEIGHTS, portable, upload
 from linear_transformers.runs.folder import shown
 from linear_transformers.runs.sweeps import Outcome
@@ -171,7 +171,7 @@ class Export(Use[Trained]):
                 trained.config,
                 trained.task.shape,
                 _rounded(trained.task.model.state_dict(), self.precision),
-                history(trained.path, trained.weights),
+                trained.history,
             )
             for name, data in {**files, CARD: text.encode()}.items():
                 (folder / name).write_bytes(data)
@@ -212,7 +212,7 @@ class ExportSequences(Export):
     def paged(self, trained: Trained, title: str, examples: np.ndarray | None = None) -> str:
         """Return the page of a model of images or texts: see `page_of`."""
         task = trained.task
-        figures = judged(task, history(trained.path, trained.weights)["figures"])
+        figures = judged(task, trained.history["figures"])
         about = ". ".join(filter(None, (in_words(task), figures and f"Test: {figures}")))
         return page_of(
             task.model,
@@ -233,7 +233,7 @@ def card(trained: Trained, *, license: str | None, precision: str) -> str:
         precision: What its weights are rounded to.
     """
     task, config = trained.task, portable(trained.config)
-    known = history(trained.path, trained.weights)
+    known = trained.history
     data = config["data"].items()
     options = {key: value for key, value in data if key != "_target_" and value is not None}
     head = {

@@ -50,7 +50,9 @@ def load(
         data = checked_choice(config.get("data"), "data", DataSource)
     check_finite(task.model, path)
     task.model.to(usable(device, "device")).eval()
-    return task.trained_class(path, folder or folder_of(path), config, weights, task, data)
+    step = None if weights == "raw" and RAW in checkpoint else checkpoint.get("global_step")
+    home = folder or folder_of(path)
+    return task.trained_class(path, home, config, weights, step, task, data)
 
 
 def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
