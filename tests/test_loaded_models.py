@@ -130,7 +130,7 @@ def test_a_prefix_is_held_read_on_and_forked(model):
     values = torch.from_numpy(image.reshape(-1)).long()
     held = model.prefix_of(image, rows=4)
     assert held.values.tolist() == values[:32].tolist()
-    grown = model.prefix(values[:31]).read(int(values[31]))
+    grown = model.prefix(values[:31]).read(np.uint8(values[31]))  # as a picture has it
     torch.testing.assert_close(grown.probabilities, held.probabilities, rtol=1e-4, atol=1e-6)
     # Likelihood by steps is likelihood in parallel.
     prefix, nats = model.prefix(), 0.0

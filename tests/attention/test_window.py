@@ -85,3 +85,8 @@ def test_a_step_in_place_moves_nothing_unless_a_gradient_needs_it():
         _, written = attention.step_in_place(*inputs, state)
     assert written.keys is state.keys
     torch.testing.assert_close(written, copied)
+    with torch.inference_mode():
+        made, _ = after(attention, (9, 2))
+    with torch.no_grad():  # outside of it, torch lets nobody write what was made in it
+        _, going_on = attention.step_in_place(*inputs, made)
+    torch.testing.assert_close(going_on, copied)

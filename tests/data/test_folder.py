@@ -3,8 +3,10 @@
 import itertools
 import os
 import signal
+import struct
 import subprocess
 import sys
+import zlib
 
 import numpy as np
 import pytest
@@ -137,6 +139,37 @@ def test_workers_change_nothing(split):
     loader.sampler.set_epoch(1)
     loader.sampler.skip = 2
     assert [batch.tolist() for batch in iterator] == batches(alone, "train", 1)[2:]
+
+
+def test_a_png_that_says_after_its_pixels_that_it_is_turned_is_not_cropped(
+    tmp_path, raises_one_line
+):
+    """Its header tells another size than is seen."""
+    pictures(tmp_path, 9)
+    source = FolderImages(str(tmp_path), **OPTIONS)
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    chunk = b"eXIf" + exif.tobytes()[6:]
+    late = struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    for path in tmp_path.glob("*.png"):
+        pixels, end = (data := path.read_bytes())[:-12], data[-12:]
+        path.write_bytes(pixels + late + end)
+    with raises_one_line("6 x 8"):
+        source.splits.test[:1]
+
+
+@pytest.mark.parametrize("then", ["", "raise KeyError"])
+def test_a_script_ends_with_its_workers(split, then):
+    """Whether or not it still holds the loader."""
+    code = (
+        "from linear_transformers.data import FolderImages\n"
+        f"loader = FolderImages({str(split)!r}, batch_size=4, workers=2).loader('val')\n"
+        f"print(len([*loader]))\n{then}"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, timeout=100
+    )
+    assert (done.stdout, done.returncode) == ("1\n", 1 if then else 0)
 
 
 def test_a_run_trains_on_pictures_with_workers(split):

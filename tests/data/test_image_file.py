@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
+from PIL.PngImagePlugin import PngInfo
 
 from linear_transformers.data import ImageShape
 from linear_transformers.data.image_file import read_image, size_of
@@ -163,6 +164,15 @@ def test_what_a_telephone_adds_to_a_picture_is_left_out(saved):
     path = saved(first, "phone.mpo", save_all=True, append_images=[Image.new("L", (6, 4))])
     assert size_of(path) == (6, 4)
     assert (read(path) == 100).all()
+
+
+def test_a_png_that_is_turned_by_other_words_has_the_size_that_is_seen(saved):
+    words = PngInfo()
+    words.add_itxt("XML:com.adobe.xmp", '<x tiff:Orientation="6"/>')
+    path = saved(Image.new("L", (6, 4)), pnginfo=words)
+    assert size_of(path) == (4, 6)
+    with Image.open(path) as picture:
+        assert ImageOps.exif_transpose(picture).size == (4, 6)
 
 
 def test_an_animation_is_refused_by_its_header(saved, raises_one_line):

@@ -179,6 +179,24 @@ def test_a_configuration_can_name_no_code(folder, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize("weights", ["ema", "raw"])
+def test_an_exported_model_has_one_set_of_weights(folder, weights, raises_one_line):
+    with raises_one_line(f"weights={weights}", "one set of weights"):
+        lt.load(folder, weights=weights)
+
+
+def test_a_page_may_be_in_the_folder_of_its_model(runs, tmp_path):
+    out = tmp_path / "both"
+    export(runs, "images", f"out={out}", f"html={out}/page.html")
+    assert {"page.html", WEIGHTS, CONFIG, CARD} <= {path.name for path in out.iterdir()}
+
+
+def test_what_is_refused_leaves_no_page(runs, tmp_path):
+    words = ("onnx=true", f"out={tmp_path}/out", f"html={tmp_path}/page.html", "onnx_prefill=none")
+    complaint("export", f"paths.runs={runs}", "ckpt=images", *words)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
     page = tmp_path / "page.html"
     printed = export(runs, "images", f"html={page}", "title=Half a digit, 'completed' & more")

@@ -245,6 +245,16 @@ def test_four_layers_of_width_128_are_about_a_megabyte():
         ("paper", {"mixer": attending(WindowAttention, window=3)}, ["in all layers", "Window"]),
         ("paper", {"local": attending(WindowAttention, window=3), "local_every": 2}, ["Window"]),
         ("paper", {"parts": {"rotary": True}}, ["rotary", "model=linear"]),
+        (
+            "paper",
+            {"local": attending(LinearAttention, feature_map=Elu, eps=0.1), "local_every": 2},
+            ["layers alike", "model=linear"],
+        ),
+        (
+            "delta",
+            {"local": partial(GatedDeltaNet, expand_k=1, expand_v=1), "local_every": 2},
+            ["layers alike"],
+        ),
         ("paper", {"distribution": object()}, ["Categorical", "object"]),
         ("paper", {"shape": ImageShape(2, 2, 2, 17)}, ["2 channels", "1 or 3"]),
         ("paper", {"shape": CopyShape(4, 13)}, ["images or texts", "CopyShape"]),
@@ -436,6 +446,17 @@ def test_only_the_cache_would_grow(writing):
     width = 28 if writing["of"] == "characters" else 18
     for name in ("stopped", "ended"):
         assert writing[name]["cache"] == f"{2 * 2 * width * writing[name]['position'] * 4:,}"
+
+
+def test_a_beginning_that_fills_all_positions_is_refused(writing):
+    noun = writing["of"]
+    assert writing["full"]["status"] == f"The beginning has 4 {noun}, and the model reads 3."
+    assert (writing["full"]["phase"], writing["full"]["button"]) == ("ended", "Start")
+
+
+def test_half_a_character_is_not_in_the_next_text(writing):
+    if writing["of"] == "bytes":
+        assert set(writing["again"]["written"]) == {"a"}
 
 
 def test_a_character_that_no_model_has_seen_is_named(writing):

@@ -43,7 +43,26 @@ function begin(text) {
   at("go").click();
   await until(() => document.body.dataset.phase === "ended");
   found.ended = seen();
+  if (page.tokenizer.noun === "byte") {
+    // It is stopped within a character, and another text begins.
+    page.engine.draw = () => 3 + 0xc3;
+    begin("a");
+    at("go").click();
+    await until(() => page.read?.state.position > 4);
+    at("go").click();
+    page.engine.draw = () => 3 + 97;
+    at("again").click();
+    await until(() => written() >= 4);
+    at("go").click();
+    found.again = seen();
+  }
   page.engine.draw = draw;
+  const { max_length: longest } = page.engine.model.positions;
+  page.engine.model.positions.max_length = 4;
+  begin("abcd");
+  at("go").click();
+  found.full = seen();
+  page.engine.model.positions.max_length = longest;
   begin("\u2603");
   at("go").click();
   found.unknown = seen();

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from linear_transformers.tasks.speech_recognition.transcripts import Transcript
 from tests.conftest import PROJECT
 from tests.programs import complaint, run
 
@@ -33,6 +34,15 @@ def root(tmp_path_factory):
     for i in range(40):
         soundfile.write(root / f"talks/{i:02d}.wav", noise, 16000)
     return root
+
+
+def test_a_recording_that_a_manifest_repeats_is_transcribed_as_often(tmp_path):
+    """Of a CTM, where it has a line a label; what the last one has may be torn."""
+    path, names = tmp_path / "found.ctm", ["a.wav", "a.wav", "b.wav", "c.wav", "a.wav"]
+    lines = ["a 1 0.000 0.040 T 0.060", "a 1 0.040 0.040 B 0.060"]
+    path.write_text("\n".join([*lines, *lines, "b 1 0.000 0.040 T 0.060", ""]))
+    assert Transcript("ctm", tmp_path / "all.jsonl").left(path, names) == [2, 3, 4]
+    assert path.read_text().splitlines() == [*lines, *lines]
 
 
 @pytest.mark.parametrize("form", ["phones", "ctm", "json"])

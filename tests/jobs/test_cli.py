@@ -1,6 +1,7 @@
 """What a user reads: help at once, and one line for whatever can be mended."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -208,6 +209,17 @@ def test_help_loads_no_torch_and_lists_the_choices(program):
             for path in (CONF / group).glob("*.yaml"):
                 assert path.stem in choices[group]
         assert "paper/mnist" in choices["experiment"]
+
+
+def test_help_that_is_cut_off_ends_without_a_word():
+    """As by `| head -2`."""
+    process = subprocess.Popen(
+        [sys.executable, "train.py", "--help"],
+        cwd=PROJECT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    process.stdout.close()
+    _, said = process.communicate()
+    assert (process.returncode, said) == (128 + signal.SIGPIPE, b"")
 
 
 def test_the_task_of_a_run_is_that_of_its_latest_start(tmp_path):

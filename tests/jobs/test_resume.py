@@ -113,6 +113,7 @@ def test_validations_between_the_batches_of_a_step_are_refused(tmp_path, interva
 
 ENDS = {
     "steps": [f"trainer.max_steps={n}" for n in (6, 10, 15)],
+    "steps of whole epochs": [f"trainer.max_steps={n}" for n in (4, 12, 15)],
     "epochs": [f"trainer.max_epochs={n}" for n in (1, 2, 4)],
 }
 SAVED_BY = {"epochs": (), "steps": ("callbacks.last.every_n_train_steps=2",)}
@@ -140,6 +141,24 @@ def test_a_run_that_is_lengthened_has_the_weights_of_the_longest(tmp_path, unit,
     steps = [row["step"] for row in rows if "val/bits_per_dim" in row]
     assert steps == [3, 7, 11, 15][: len(steps)]
     assert len(steps) == ours["global_step"] // 4
+
+
+def test_a_longer_run_goes_on_after_an_epoch_that_was_not_validated(tmp_path):
+    """With steps that bound it, too; and has all of its epochs."""
+    words = (
+        *QUICK, "trainer.limit_train_batches=4", "trainer.check_val_every_n_epoch=2",
+        "scheduler=constant", "data.num_train=64", "data.batch_size=8", "test=false",
+        "trainer.max_steps=99", f"paths.runs={tmp_path}", "resume=auto",
+    )  # fmt: skip
+    run("train", *words, "trainer.max_epochs=4", "run_id=whole")
+    for epochs in (1, 4):
+        run("train", *words, f"trainer.max_epochs={epochs}", "run_id=parts")
+    ours, expected = (
+        read_checkpoint(tmp_path / f"{x}/checkpoints/last.ckpt") for x in ("parts", "whole")
+    )
+    assert ours["global_step"] == expected["global_step"] == 16
+    for name, value in expected["state_dict"].items():
+        assert torch.equal(ours["state_dict"][name], value), name
 
 
 def test_other_batches_after_an_epoch_are_all_seen(tmp_path):

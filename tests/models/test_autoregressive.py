@@ -4,10 +4,11 @@ from functools import partial
 
 import pytest
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from linear_transformers.attention import LinearAttention, SoftmaxAttention, WindowAttention
 from linear_transformers.feature_maps import Elu
-from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers import DeltaNet, MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Block, Transformer
 from linear_transformers.models.positions import sinusoids
 from linear_transformers.ops.pieces import Piece
@@ -260,6 +261,26 @@ def test_activation_checkpointing_changes_no_gradient(attention):
         model(tokens).square().sum().backward()
     for expected, ours in zip(plain.parameters(), saving.parameters(), strict=True):
         torch.testing.assert_close(ours.grad, expected.grad)
+
+
+def test_activation_checkpointing_keeps_little_of_what_follows_a_state():
+    """As in training with a carried state, which is prefilled."""
+    kept = {}
+    for checkpointing in (False, True):
+        stack = Transformer(
+            DeltaNet, num_layers=3, num_heads=2, model_dim=16,
+            positions="none", dropout=0.0, activation_checkpointing=checkpointing,
+        ).train()  # fmt: skip
+        stack.load_state_dict(kept.setdefault("weights", stack.state_dict()))
+        x = torch.linspace(-1, 1, 2 * 40 * 16).reshape(2, 40, 16).requires_grad_()
+        _, state = stack.prefill(x.detach())
+        saved: list[int] = []
+        with saved_tensors_hooks(lambda t, saved=saved: saved.append(t.nbytes) or t, lambda t: t):
+            outputs, after = stack.prefill(x, state)
+        (gradient,) = torch.autograd.grad(outputs.square().sum() + after.layers[0].past.sum(), x)
+        kept[checkpointing] = (sum(saved), gradient)
+    torch.testing.assert_close(kept[True][1], kept[False][1])
+    assert 5 * kept[True][0] < kept[False][0]
 
 
 @pytest.mark.parametrize("activation", ["relu", "gelu", "swiglu"])

@@ -10,7 +10,7 @@ from hydra.errors import MissingConfigException
 
 from linear_transformers.config.composition import about_composition
 from linear_transformers.config.folder import Configurations
-from linear_transformers.pictures.tables import print_rows, rounded
+from linear_transformers.pictures.tables import print_rows, print_table, rounded
 from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, figures, run, run_apart
@@ -161,6 +161,15 @@ def test_no_figure_is_cut_at_80_columns(monkeypatch, capsys):
         assert all(str(rounded(row[name])) in printed for name in names)
     assert all(name.replace("_", " ") in printed for name in names)
     assert "same" not in printed
+
+
+def test_texts_are_shown_as_they_are(capsys):
+    """Brackets and colons are no markup."""
+    words = ["hello [/INST] cat", "a [bold] :smile: [x]"]
+    print_table("[sic]", *((word, word, word) for word in words))
+    print_rows("[/b]", [{"job": i, "stop": word, "b": 1.0} for i, word in enumerate(words)])
+    printed = capsys.readouterr().out
+    assert [printed.count(word) for word in (*words, "[sic]", "[/b]")] == [4, 4, 1, 1]
 
 
 def test_only_what_is_missing_runs_again(tmp_path, capfd):

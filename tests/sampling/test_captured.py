@@ -234,7 +234,7 @@ def test_there_is_a_last_position(raises_one_line):
     values = torch.zeros(BATCH, LENGTH, dtype=torch.long)
     start = prefill(stepper, values, known_first(LENGTH - 2))
     noise = uniform_noise(distribution, seed=0, indices=range(BATCH), length=LENGTH)
-    loop = stepper.loop(start, distribution.sample, noise)
+    loop = stepper.loop(stepper.fork(start, torch.arange(BATCH)), distribution.sample, noise)
     loop.turn()
     with raises_one_line(f"{LENGTH + 1} tokens", f"positions for {LENGTH}"):
         loop.turn()

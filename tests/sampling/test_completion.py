@@ -9,6 +9,7 @@ from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import Categorical, LogisticMixture
 from linear_transformers.feature_maps import Elu
 from linear_transformers.sampling import (
+    CompiledStepper,
     Prompts,
     RecomputedStepper,
     RecurrentStepper,
@@ -96,6 +97,31 @@ def test_a_sequence_is_the_same_at_any_batch_size(stepper, distribution):
             part = noise[i : i + batch]
             parts.append(complete(stepper, distribution.sample, start, rows, part))
         assert torch.equal(torch.cat(parts), together)
+
+
+@pytest.mark.parametrize("kind", [RecurrentStepper, CompiledStepper])
+@pytest.mark.parametrize("known", [0, 1, 5])
+def test_outputs_of_wide_layers_are_the_same_at_any_batch_size(kind, known):
+    """Whose products are summed in another order where there are few rows."""
+    model = autoregressive(
+        partial(LinearAttention, feature_map=Elu), num_values=NUM_VALUES, max_length=LENGTH,
+        num_layers=2, num_heads=4, model_dim=128, num_parameters=30,
+    ).eval()  # fmt: skip
+    if kind.unavailable(model):
+        pytest.skip(str(kind.unavailable(model)))
+    stepper, values = kind(model), torch.randint(0, NUM_VALUES, (40, LENGTH))
+    found = {}
+    for count in (1, 3, 4, 12, 16, 40):
+        seen = []
+
+        def sample(parameters, noise, seen=seen):
+            seen.append(parameters[:1].clone())
+            return torch.full((len(parameters),), 3)
+
+        start = prefill(stepper, values[:count], first(known))
+        complete(stepper, sample, start, torch.arange(count), torch.rand(count, LENGTH, 1))
+        found[count] = torch.cat(seen)
+    assert all(torch.equal(outputs, found[1]) for outputs in found.values())
 
 
 def test_forks_of_one_prefill_are_what_prefilling_again_gives(stepper, distribution):

@@ -187,6 +187,7 @@ def test_weights_can_be_rounded(runs):
     ("name", "words", "message"),
     [
         ("characters", ("prompt=déf",), "Character 2 of the prompt, 'é', was in no text that"),
+        ("bytes", ("prompt=a\udcff",), "Character 2 of the prompt is half of one"),
         ("bytes", ("prompt=@/nowhere",), "/nowhere cannot be read (No such file or directory)."),
         ("bytes", ("length=0",), "length"),
         ("bytes", ("out=/proc/no",), "The folder out=/proc/no cannot be made"),

@@ -359,7 +359,7 @@ def test_a_summary_has_what_the_record_has(tmp_path):
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     assert summary(tmp_path / "m.jsonl") == {
-        "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20, "steps": 9,
+        "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20, "steps": 10,
         "minutes": 2.0,
     }  # fmt: skip
 

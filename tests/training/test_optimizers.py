@@ -1,5 +1,7 @@
 """Optimizers besides torch's."""
 
+import copy
+import pickle
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -114,6 +116,17 @@ def test_a_state_that_is_loaded_goes_on_to_the_bit(kind):
     second.load_state_dict(first.state_dict())
     train(halves, second, steps=4)
     assert all(map(torch.equal, whole.parameters(), halves.parameters()))
+
+
+def test_a_copy_goes_on_and_no_group_is_added(raises_one_line):
+    model = small_model()
+    train(model, optimizer := Muon(model.named_parameters(), lr=RATE), steps=2)
+    for again in (copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))):
+        both, twin = again((model, optimizer))
+        train(both, twin, steps=2)
+        assert not any(map(torch.equal, model.parameters(), both.parameters()))
+    with raises_one_line("Muon"):
+        optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2, 2))]})
 
 
 @pytest.mark.parametrize(

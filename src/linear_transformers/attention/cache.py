@@ -31,15 +31,15 @@ class Buffer:
         """The number of positions that it has room for."""
         return self.keys.shape[2]
 
-    @property
-    def can_be_written(self) -> bool:
-        """Whether torch lets this mode write in place: not what a backward pass may read, nor,
-        elsewhere, what was made in inference mode."""
-        if self.keys.requires_grad or self.values.requires_grad:
-            return False
-        if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
-            return True
-        return not self.keys.is_inference()
+
+def can_be_written(keys: torch.Tensor, values: torch.Tensor) -> bool:
+    """Return whether torch lets this mode write in place: not what a backward pass may read, nor,
+    elsewhere, what was made in inference mode."""
+    if torch.is_grad_enabled() or keys.requires_grad or values.requires_grad:
+        return False
+    if torch.compiler.is_compiling() or torch.is_inference_mode_enabled():
+        return True
+    return not keys.is_inference()
 
 
 class KeyValueCache(NamedTuple):
@@ -76,11 +76,10 @@ class KeyValueCache(NamedTuple):
         """Return a cache with more positions at its end, of which nothing is written yet."""
         end, buffer = self.length + count, self.buffer
         full = buffer.taken != self.length or end > buffer.capacity
-        differentiated = torch.is_grad_enabled()
-        if full or differentiated or not buffer.can_be_written:
+        if full or not can_be_written(buffer.keys, buffer.values):
             buffer = self._copied(capacity=max(end, buffer.capacity, 2 * self.length))
         # A backward pass may read all of it: nobody appends.
-        buffer.taken = buffer.capacity if differentiated else end
+        buffer.taken = buffer.capacity if torch.is_grad_enabled() else end
         return KeyValueCache(buffer, end)
 
     def select(self, rows: sh.Rows) -> "KeyValueCache":

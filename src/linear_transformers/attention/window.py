@@ -10,6 +10,7 @@ from torch import Tensor
 
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import POSITION, CausalAttention, check_past
+from linear_transformers.attention.cache import can_be_written
 from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Positive, Size, ranged
 
@@ -96,8 +97,8 @@ class WindowAttention(CausalAttention[WindowState]):
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: WindowState
     ) -> tuple[sh.Output, WindowState]:
         """Step without a copy of the window, unless a backward pass will read it."""
-        write = Tensor.scatter if torch.is_grad_enabled() else Tensor.scatter_
-        return self._step(q_i, k_i, v_i, state, write)
+        free = can_be_written(state.keys, state.values)
+        return self._step(q_i, k_i, v_i, state, Tensor.scatter_ if free else Tensor.scatter)
 
     def select(self, state: WindowState, rows: sh.Rows) -> WindowState:
         return WindowState(*(part[rows] for part in state))

@@ -5,13 +5,14 @@ from linear_transformers.callbacks.early_stopping import StopEarly
 from linear_transformers.callbacks.performance import Performance
 from linear_transformers.callbacks.progress import Progress
 from linear_transformers.callbacks.redraw import RedrawFeatures
-from linear_transformers.callbacks.resuming import EpochPlace, StepSeed
+from linear_transformers.callbacks.resuming import EpochPlace, Epochs, StepSeed
 from linear_transformers.callbacks.samples import Samples
 from linear_transformers.callbacks.stopping import StopAtSignal
 
 __all__ = [
     "BestCheckpoint",
     "EpochPlace",
+    "Epochs",
     "LastCheckpoint",
     "Performance",
     "Progress",

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 from lightning import Callback, LightningModule, Trainer
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.loop import _Loop
 
 from linear_transformers.models import Transformer
 from linear_transformers.training.devices import share_of
@@ -40,6 +42,24 @@ class StepSeed(Callback):
             if isinstance(module, Transformer):
                 first = place * loader.sampler.largest
                 module.draws.set(self.seed, trainer.global_step, first)
+
+
+class Epochs(_FitLoop):
+    """Lightning's loop over epochs, which goes on after an epoch that was finished with the next
+    one. With trainer.max_steps, Lightning's own takes it for one that was stopped within."""
+
+    @_FitLoop.restarting.setter
+    def restarting(self, restarting: bool) -> None:
+        epochs: Any = self.epoch_progress.current
+        within = (epochs.ready, epochs.started) != (epochs.processed, epochs.processed)
+        _Loop.restarting.fset(self, restarting and within)  # pyright: ignore
+
+    @classmethod
+    def of(cls, trainer: Trainer) -> "Epochs":
+        """Return the loop that stands for a trainer's own."""
+        loop = cls(trainer, trainer.fit_loop.min_epochs, trainer.fit_loop.max_epochs)
+        loop.epoch_loop = trainer.fit_loop.epoch_loop
+        return loop
 
 
 class EpochPlace(Callback):

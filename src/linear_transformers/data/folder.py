@@ -86,7 +86,8 @@ class FolderImages(ImageSource):
         if val is None:
             train, val = self._split_off(train, self.val_size, key="val_size")
         shape = self._shape_of((train, val, test))
-        return Splits(*(Pictures(paths, shape) for paths in (train, val, test)))
+        resize = self.size is not None
+        return Splits(*(Pictures(paths, shape, resize=resize) for paths in (train, val, test)))
 
     def _split_off(
         self, pictures: np.ndarray, count: int | None, *, key: str
@@ -132,15 +133,16 @@ class Pictures(Rows):
     Args:
         paths: Their files.
         shape: The shape of the images.
+        resize: Whether pictures of another size are cropped and resized, or refused.
     """
 
-    def __init__(self, paths: np.ndarray, shape: ImageShape):
-        self.paths = paths
+    def __init__(self, paths: np.ndarray, shape: ImageShape, *, resize: bool):
+        self.paths, self.resize = paths, resize
         self.image = shape
         self.shape = (len(paths), shape.height, shape.width, shape.channels)
         self.dtype = np.dtype(np.uint8)
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         paths = (Path(path) for path in self.paths[indices])
-        images = [read_image(path, self.image, resize=True, background=0) for path in paths]
+        images = [read_image(path, self.image, resize=self.resize, background=0) for path in paths]
         return np.concatenate(images) if images else np.empty((0, *self.shape[1:]), self.dtype)

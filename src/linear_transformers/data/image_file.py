@@ -18,6 +18,7 @@ DAMAGE = (
     OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError, struct.error, zlib.error,
     UserWarning, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
 )  # fmt: skip
+ORIENTED = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # keys of `info`
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 
@@ -67,7 +68,8 @@ def size_of(path: Path) -> tuple[int, int]:
         with Image.open(path, formats=("PNG", "JPEG")) as picture:
             width, height = picture.size
             # Of a PNG without, Pillow would decode it all to look behind its pixels.
-            exif = picture.getexif() if picture.format == "JPEG" or "exif" in picture.info else {}
+            told = picture.format == "JPEG" or ORIENTED & {*picture.info}
+            exif = picture.getexif() if told else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
             frames = _frames(picture)
     except (*DAMAGE, Image.DecompressionBombError) as error:

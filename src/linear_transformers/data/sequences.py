@@ -1,5 +1,7 @@
 """Data sets of sequences of small integers in memory, and loaders over them."""
 
+import atexit
+import weakref
 from abc import abstractmethod
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
@@ -150,10 +152,20 @@ class _Loader(DataLoader):
     iterator before it sets the epoch. What they complain of stays one line."""
 
     def __iter__(self) -> Any:
+        # Before multiprocessing's own ending, which sends signals that workers leave to us, and
+        # waits. By reference: a loader that is let go ends its workers itself.
+        if self.num_workers > 0:
+            atexit.register(_end_workers, weakref.ref(self))
         for batch in super().__iter__():
             if isinstance(batch, ValueError):
                 raise batch
             yield batch
+
+
+def _end_workers(loader: weakref.ref[_Loader]) -> None:
+    iterator: Any = getattr(loader(), "_iterator", None)
+    if iterator is not None:
+        iterator._shutdown_workers()
 
 
 class _Sequences(Dataset[Any]):

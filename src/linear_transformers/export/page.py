@@ -20,7 +20,7 @@ from linear_transformers import kernels
 from linear_transformers.data.images import ImageShape
 from linear_transformers.data.text import TextShape
 from linear_transformers.distributions import Categorical, LogisticMixture, ValueDistribution
-from linear_transformers.kernels.cpp_step import Affine, Norm, StepParts
+from linear_transformers.kernels.cpp_step import Affine, Norm, StepBlock, StepParts
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling.compiled import not_in_parts, parts_of
 
@@ -104,6 +104,8 @@ def _unavailable(
             "a page computes linear attention or the delta rule, in all layers, and the model has "
             f"{stack.mixer_name}. {others}"
         )
+    if len({_form(block) for block in parts_of(model).blocks}) > 1:
+        return f"a page computes all layers alike, and those of the model differ. {others}"
     if not isinstance(distribution, Categorical | LogisticMixture):
         return (
             "a page draws from Categorical and LogisticMixture, and it has a "
@@ -124,6 +126,13 @@ def _unavailable(
             "Train one with images in grey or RGB"
         )
     return None
+
+
+def _form(block: StepBlock) -> tuple[Any, ...]:
+    """Return what the page's engine takes of all layers from the first one."""
+    weights = [getattr(block, matrix).weight for matrix in MATRICES]
+    parts = [*weights, block.taps, block.output_norm, block.decay_rate]
+    return (block.mixer, *(None if part is None else part.shape for part in parts))
 
 
 def _tensors(model: AutoregressiveTransformer, parts: StepParts) -> dict[str, Tensor]:

@@ -91,7 +91,8 @@ class Program:
         arguments = sys.argv[1:] if arguments is None else arguments
         conf = Configurations.of(self.name, arguments)
         if {"-h", "--help"} & {*arguments}:
-            print(in_words_of_this_call(conf.help()))
+            with _read_by_somebody():
+                print(in_words_of_this_call(conf.help()), flush=True)
             return
         register_project(self.project)
         self.at_work = False  # on a job: what it raises then is a bug
@@ -251,11 +252,9 @@ class Program:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                     with _uncollected():
                         import_module(module)
-                outcome = getattr(import_module(module), function)(self.name, config, hidden)
+                with _read_by_somebody():
+                    outcome = getattr(import_module(module), function)(self.name, config, hidden)
         except (ValueError, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
-            if isinstance(error, BrokenPipeError) and _is_unread(sys.stdout.fileno()):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest
-                sys.exit(128 + signal.SIGPIPE)
             message = _for_people(error, runs)
             if self.wants_traceback or message is None:
                 raise
@@ -301,6 +300,18 @@ def _traceback(value: str | None) -> Iterator[None]:
         os.environ.pop(TRACEBACK, None)
         if before is not None:
             os.environ[TRACEBACK] = before
+
+
+@contextmanager
+def _read_by_somebody() -> Iterator[None]:
+    """End this process without a word where the reader of what it prints has gone."""
+    try:
+        yield
+    except BrokenPipeError:
+        if not _is_unread(sys.stdout.fileno()):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest
+        sys.exit(128 + signal.SIGPIPE)
 
 
 def _is_unread(pipe: int) -> bool:

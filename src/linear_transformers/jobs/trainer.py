@@ -17,7 +17,7 @@ from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
-from linear_transformers.callbacks import EpochPlace, StepSeed, StopAtSignal
+from linear_transformers.callbacks import EpochPlace, Epochs, StepSeed, StopAtSignal
 from linear_transformers.config.choices import Choice
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.ops.pieces import Place
@@ -80,6 +80,7 @@ def build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracke
         enable_progress_bar=False,  # Progress is the bar
         enable_model_summary=False,
     )
+    trainer.fit_loop = Epochs.of(trainer)
     environment = getattr(trainer.strategy, "cluster_environment", None)
     alone = isinstance(environment, LightningEnvironment)
     if trainer.num_nodes > 1 and alone and "MASTER_ADDR" not in os.environ:

@@ -46,8 +46,9 @@ class AutoregressiveTransformer(nn.Module):
     @property
     def row_multiple(self) -> int:
         """The number whose multiples batches are padded to, so that results do not depend on the
-        rest of the batch: CPU matrix products round a remainder of 1 to 3 rows differently."""
-        return 4 if self.device.type == "cpu" else 1
+        rest of the batch: products of fewer rows are summed in another order on CPUs. Of layers of
+        up to 512 inputs 16 rows are enough, measured on one of Intel's."""
+        return 16 if self.device.type == "cpu" else 1
 
     def example(self) -> tuple[Tokens]:
         """Return an input of full length, on the device of the weights."""

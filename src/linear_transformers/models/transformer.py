@@ -313,7 +313,10 @@ class Transformer(nn.Module):
         x = self.positions(x, start=state.position, draw=draw)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):
-            x, layer = block.prefill(x, layer, draw)
+            if self.activation_checkpointing and self.training:
+                x, layer = checkpoint(block.prefill, x, layer, draw, use_reentrant=False)
+            else:
+                x, layer = block.prefill(x, layer, draw)
             layers.append(layer)
         return self._normed(x), StackState(position, tuple(layers))
 

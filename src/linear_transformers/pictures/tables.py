@@ -8,6 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+# Texts are shown as they are: one may hold [/b] or :smile:.
+PLAIN: Any = {"highlight": False, "markup": False, "emoji": False}
+
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a table with a column for each key; underscores are spaces in its head."""
@@ -29,7 +32,7 @@ def print_table(title: str, *rows: tuple[str, str, str]) -> None:
     for row in rows:
         table.add_row(*row)
     print()
-    Console(highlight=False).print(table)
+    Console(**PLAIN).print(table)
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -45,9 +48,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         if i == 0 or len(rows) == 1 or len({str(row.get(name)) for row in rows}) > 1
     ]
     # Wide without a terminal: a log can be scrolled.
-    console = Console(highlight=False)
+    console = Console(**PLAIN)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(highlight=False, width=200)
+        console = Console(**PLAIN, width=200)
     print()
     while others:
         count = len(others)

@@ -43,6 +43,12 @@ def summary(path: Path) -> dict[str, Any]:
     for table in every("state/bytes"):
         found |= {f"state_bytes_at_{row['length']}": row["bytes"] for row in table}
     if rows:
-        found["steps"] = max(row["step"] or 0 for row in rows)
+        found["steps"] = max(map(_steps, rows))
         found["minutes"] = round((rows[-1]["time"] - rows[0]["time"]) / 60, 1)
     return found
+
+
+def _steps(row: dict[str, Any]) -> int:
+    """Return the number of steps that were trained before a row was written. Lightning counts from
+    0, in rows of training and of validations, and those of tests have the number."""
+    return (row["step"] or 0) + any(name.startswith(("train/", "val/")) for name in row)

@@ -60,14 +60,16 @@ class Export(Use[Trained]):
     def run(self, trained: Trained, watch: Watch) -> Outcome:
         """Write what was asked for."""
         self._refuse_contradictions()
-        if self.html is not None:
-            page, text = Path(self.html), self.page(trained)
-            with _new("html", page) as partial:
-                partial.write_text(text)
-            print(f"page     {shown(page)}, {_megabytes(page)}: open it in a browser")
+        # All are made before one is written: what is refused leaves nothing behind.
+        text = None if self.html is None else self.page(trained)
+        files = {} if self.out is None else self._onnx(trained) | self.extras(trained)
         if self.out is not None:
-            files = self._onnx(trained) | self.extras(trained)  # refused before it begins
             self._write(trained, Path(self.out), files)
+        if self.html is not None and text is not None:
+            page = Path(self.html)  # which may be in the folder of the model
+            with _new("html", page) as partial:
+                partial.write_text(text, encoding="utf-8")
+            print(f"page     {shown(page)}, {_megabytes(page)}: open it in a browser")
         return Outcome(None, {})
 
     def step(self, trained: Trained) -> Step:

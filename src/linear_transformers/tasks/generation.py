@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypedDict
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int, Integer
 from torch import Tensor
@@ -151,7 +152,7 @@ class Prefix:
         return distribution.log_prob(parameters, values).exp().cpu()
 
     @torch.inference_mode()
-    def read(self, value: int) -> "Prefix":
+    def read(self, value: int | np.integer) -> "Prefix":
         """Return the prefix that one more value makes, by one recurrent step.
 
         Raises:
@@ -159,7 +160,8 @@ class Prefix:
         """
         values = torch.cat([self.values, torch.tensor([value])])
         _check(values, self.model.shape, "time", following=1)
-        token = torch.tensor([value], device=self.parameters.device)
+        values = values.long()
+        token = values[-1:].to(self.parameters.device)
         parameters, state = self.model.task.model.step(token, self.state)
         return Prefix(self.model, values, parameters, state)
 

@@ -96,6 +96,11 @@ def _rebuilding(path: Path) -> Iterator[None]:
 def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
     if which not in (None, *WEIGHTS):
         raise ValueError(f"weights={which} is unknown. Choose one of {list(WEIGHTS)}.")
+    if which is not None and "global_step" not in checkpoint:
+        raise ValueError(
+            f"weights={which} was asked for, and {path} is an exported model, which has one set of "
+            "weights. Leave it out, or export the run again with another."
+        )
     raw = checkpoint.get(RAW)
     if which == "ema" and raw is None:
         raise ValueError(

@@ -175,8 +175,8 @@ class Muon(Optimizer):
         ns_steps: The number of Newton-Schulz iterations that make an update orthogonal.
         betas: The decays of AdamW's moments.
         matrices: What the names of matrices of hidden layers match: by default those of linear
-            layers and LSTMs in blocks, and neither embeddings nor distributions nor short
-            convolutions.
+            layers, LSTMs and attention in blocks, as of learned feature maps, and neither
+            embeddings nor distributions nor short convolutions.
 
     Raises:
         ValueError: No parameter is such a matrix.
@@ -218,6 +218,17 @@ class Muon(Optimizer):
             adamw = torch.optim.AdamW(others, lr=lr, betas=betas, weight_decay=weight_decay)
             self._parts.append(adamw)
         super().__init__([group for part in self._parts for group in part.param_groups], {})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if len(self.param_groups) == len(self._parts):
+            raise ValueError(
+                "Muon divides parameters into its own and AdamW's when it is made, and takes no "
+                "further group. Make another one of all parameters."
+            )
+        super().add_param_group(param_group)
+
+    def __getstate__(self) -> dict[str, Any]:  # of copies; torch's own leaves other attributes out
+        return {**super().__getstate__(), "_parts": self._parts}
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:

@@ -41,8 +41,14 @@ class Tokenizer(ABC):
             name: What to call it.
 
         Raises:
-            ValueError: It has a character that was in no training text.
+            ValueError: It has a character that was in no training text, or half of one.
         """
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"Character {error.start + 1} of {name} is half of one. Give the text in UTF-8."
+            ) from error
         tokens = self.encode(text)
         if UNKNOWN in tokens:
             place = tokens.index(UNKNOWN)  # of characters, which alone can be unknown

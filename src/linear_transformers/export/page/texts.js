@@ -56,6 +56,7 @@ class TextPage {
     this.read = null; // what was read so far
     this.waiting = []; // what is to be read before anything is written
     this.fresh = ""; // what is not shown yet
+    this.tokenizer.end(); // half a character of the last text
     byId("given").textContent = byId("beginning").value;
     byId("written").replaceChildren(document.createTextNode(""));
     this.memory.show(0, 0);
@@ -67,7 +68,7 @@ class TextPage {
 
   go() {
     try {
-      if (!this.read) this.waiting = this.tokenizer.encode(byId("beginning").value);
+      if (!this.read) this.waiting = this.encoded(byId("beginning").value);
     } catch (error) {
       return this.halt("ended", error.message);
     }
@@ -80,6 +81,15 @@ class TextPage {
       else byId("rate").textContent = `${counted(rate.perSecond())} characters a second`;
     });
     return undefined;
+  }
+
+  // The tokens of a beginning, after which something can be written.
+  encoded(text) {
+    const tokens = this.tokenizer.encode(text), { noun } = this.tokenizer;
+    const most = (this.engine.model.positions.max_length || Infinity) - 1; // the start has one
+    if (tokens.length > most)
+      throw new RangeError(`The beginning has ${tokens.length} ${noun}s, and the model reads ${most}.`);
+    return tokens;
   }
 
   get goesOn() {

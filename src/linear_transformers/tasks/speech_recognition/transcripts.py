@@ -115,7 +115,13 @@ class Transcript:
             kept = [line for line, key in zip(lines, written, strict=True) if key != last]
             with replacing(path) as part:
                 part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-            written = [key for key in written if key != last]
+            starts = [float(line.split()[2]) for line in kept]
+            keys = [key for key in written if key != last]
+            written = [  # a line each, of which a manifest may repeat
+                key
+                for i, key in enumerate(keys)
+                if i == 0 or key != keys[i - 1] or starts[i] <= starts[i - 1]
+            ]
         done, left = Counter(written), []
         for i, key in enumerate(map(self.key, names)):
             if done[key]:
