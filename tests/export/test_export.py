@@ -148,6 +148,8 @@ def test_weights_can_be_rounded(precision, runs, tmp_path):
     assert weight.dtype == torch.float32
     assert torch.equal(weight, exact.to(getattr(torch, precision)).float())
     assert f"rounded to {precision} afterwards" in (out / CARD).read_text()
+    run("export", f"ckpt={out}", f"out={tmp_path}/again")  # which they stay, in float32
+    assert f"rounded to {precision} afterwards" in (tmp_path / "again" / CARD).read_text()
 
 
 def test_damage_is_noticed(folder, tmp_path):

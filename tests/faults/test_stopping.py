@@ -28,6 +28,11 @@ PLATEAU = (
     "scheduler=on_plateau", "scheduler.patience=0", "scheduler.factor=0.3", "optimizer=adam",
     "optimizer.lr=0.3",
 )  # fmt: skip
+# What is judged at validations is of the training before.
+WATCHING = (
+    "callbacks.best.monitor=train/bits_per_dim", "scheduler.monitor=train/bits_per_dim", *PLATEAU,
+)  # fmt: skip
+BOUNDED = ("trainer.max_steps=11",)
 # It ends after the first epoch that is worse than the one before.
 PATIENT = ("callbacks=early_stopping", "callbacks.stop_early.patience=1", *PLATEAU[3:])
 
@@ -96,6 +101,9 @@ def stopped(tmp_path, capsys, *words: str) -> tuple[int, str]:
         ("validation_epoch_end", 2, PLATEAU),
         ("train_epoch_end", 1, ()),
         ("train_epoch_end", 2, PLATEAU),
+        ("validation_batch_start", 5, WATCHING),
+        ("train_batch_end", 4, BOUNDED),
+        ("train_epoch_end", 1, BOUNDED),
         ("validation_epoch_end", 1, PATIENT),
         ("train_epoch_end", 2, PATIENT),
         ("train_batch_end", 12, ()),  # the last of the run

@@ -72,6 +72,7 @@ class EpochPlace(Callback):
     def __init__(self) -> None:
         self.plan: list[int] | None = None  # of an epoch's batches
         self.seed: int | None = None  # of their order
+        self.trained: dict[str, torch.Tensor] = {}  # metrics, which a validation may be judged by
 
     def state_dict(self) -> dict[str, Any]:
         return {"plan": self.plan, "seed": self.seed}
@@ -85,6 +86,8 @@ class EpochPlace(Callback):
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Count the epoch that trainer.max_steps ends within as one that is not over."""
+        metrics = trainer.callback_metrics.items()
+        checkpoint["trained"] = {name: x for name, x in metrics if name.startswith("train/")}
         if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:
             return
         progress = checkpoint["loops"]["fit_loop"]["epoch_progress"]
@@ -92,7 +95,13 @@ class EpochPlace(Callback):
         for counts in (progress["current"], progress["total"]):
             counts["processed"] -= within
 
+    def on_load_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.trained = checkpoint.get("trained", {})  # earlier ones have none
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        trainer.callback_metrics.update(self.trained)
         loader = trainer.train_dataloader
         assert loader is not None
         progress, sampler = trainer.fit_loop.epoch_loop.batch_progress, loader.sampler

@@ -154,7 +154,7 @@ class _Loader(DataLoader):
     def __iter__(self) -> Any:
         # Before multiprocessing's own ending, which sends signals that workers leave to us, and
         # waits. By reference: a loader that is let go ends its workers itself.
-        if self.num_workers > 0:
+        if self.num_workers > 0 and self._iterator is None:  # the first of many epochs
             atexit.register(_end_workers, weakref.ref(self))
         for batch in super().__iter__():
             if isinstance(batch, ValueError):

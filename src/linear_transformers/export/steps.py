@@ -170,8 +170,14 @@ def bounded(stack: Transformer, capacity: int | None) -> None:
         capacity: The number of positions; None is as many as the stack has positions for.
 
     Raises:
-        ValueError: There is no capacity, or a state grows that is none of softmax attention.
+        ValueError: There is no capacity, or one of no cache; or a state grows that is none of
+            softmax attention.
     """
+    if capacity is not None and stack.constant_state:
+        raise ValueError(
+            f"capacity={capacity} is of softmax attention's cache, and this model has none. "
+            "Leave it out."
+        )
     for mixer in stack.mixers:
         if isinstance(mixer, MultiHeadAttention) and type(mixer.attention) is SoftmaxAttention:
             window = capacity or stack.positions.max_length

@@ -130,8 +130,9 @@ def write_exported(
 
 
 def history(path: Path, step: int | None) -> dict[str, Any]:
-    """Return what is known of how weights were trained: the `figures` of the run, and the
-    `provenance` of its start, or None. Figures of a test are those of these weights, or left out.
+    """Return what is known of how weights were trained: the `figures` of the run, the `provenance`
+    of its start, or None, and what they were `rounded` to since, one after the other. Figures of a
+    test are those of these weights, or left out.
 
     Args:
         path: The checkpoint, or the weights of an exported model.
@@ -139,14 +140,15 @@ def history(path: Path, step: int | None) -> dict[str, Any]:
     """
     if path.name == WEIGHTS:
         about = read_config(path)
-        return {"figures": about.get("figures", {}), "provenance": about.get("provenance")}
+        empty = {"figures": {}, "provenance": None, "rounded": []}
+        return {name: about.get(name, none) for name, none in empty.items()}
     run = folder_of(path)
     start = next(iter(read_provenance(run)), None)
     figures = summary(run / "metrics.jsonl")
     tests = [row[TESTED_STEP] for row in rows_of(run / "metrics.jsonl") if TESTED_STEP in row]
     if step is None or (tests and tests[-1] != step):  # earlier records do not say
         figures = {name: value for name, value in figures.items() if not name.startswith("test_")}
-    return {"figures": figures, "provenance": start}
+    return {"figures": figures, "provenance": start, "rounded": []}
 
 
 class Found(NamedTuple):

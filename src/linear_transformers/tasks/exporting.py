@@ -153,6 +153,10 @@ class Export(Use[Trained]):
                 "onnx_weights=, onnx_prefill= and capacity= are of ONNX files. Add onnx=true."
             )
 
+    @property
+    def _rounding(self) -> list[str]:
+        return [] if self.precision == "float32" else [self.precision]
+
     def _onnx(self, trained: Trained) -> dict[str, bytes]:
         if not self.onnx:
             return {}
@@ -165,7 +169,8 @@ class Export(Use[Trained]):
         )
 
     def _write(self, trained: Trained, out: Path, files: dict[str, bytes]) -> None:
-        text = card(trained, license=self.license, precision=self.precision)
+        known = trained.history | {"rounded": [*trained.history["rounded"], *self._rounding]}
+        text = card(trained, known, license=self.license)
         with _new("out", out) as folder:
             folder.mkdir()
             write_exported(
@@ -173,7 +178,7 @@ class Export(Use[Trained]):
                 trained.config,
                 trained.task.shape,
                 _rounded(trained.task.model.state_dict(), self.precision),
-                trained.history,
+                known,
             )
             for name, data in {**files, CARD: text.encode()}.items():
                 (folder / name).write_bytes(data)
@@ -226,16 +231,15 @@ class ExportSequences(Export):
         )
 
 
-def card(trained: Trained, *, license: str | None, precision: str) -> str:
+def card(trained: Trained, known: Mapping[str, Any], *, license: str | None) -> str:
     """Return the card of an exported model: what it is, its figures, and how to load it.
 
     Args:
         trained: The model.
+        known: What `history` says of its weights.
         license: What others may do with it.
-        precision: What its weights are rounded to.
     """
     task, config = trained.task, portable(trained.config)
-    known = trained.history
     data = config["data"].items()
     options = {key: value for key, value in data if key != "_target_" and value is not None}
     head = {
@@ -251,8 +255,8 @@ def card(trained: Trained, *, license: str | None, precision: str) -> str:
     ]
     if figures := judged(task, known["figures"]):
         parts.append(f"Test: {figures}, of one run with seed {config.get('seed')}.")
-    if precision != "float32":
-        parts.append(f"The weights were rounded to {precision} afterwards.")
+    if rounded := known["rounded"]:
+        parts.append(f"The weights were rounded to {', then to '.join(rounded)} afterwards.")
     if start := known["provenance"]:
         processor = start["machine"]["gpu"] or start["machine"]["processor"]
         parts.append(
