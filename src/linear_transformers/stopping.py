@@ -5,6 +5,7 @@ and lose nothing.
 """
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -143,6 +144,29 @@ def pass_on(stopped: Stopped) -> None:
         handler(stopped.signal, None)
 
 
+def is_unread(pipe: int) -> bool:
+    """Return whether a pipe's reader is gone, as `| head` is once it has read enough.
+
+    Args:
+        pipe: The descriptor of its writing end, or of anything else, which has no reader.
+    """
+    poll = select.poll()
+    poll.register(pipe, select.POLLOUT)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
+
+
+def write_to_nobody(pipe: int) -> None:
+    """Let what is written to a pipe from now on go nowhere, and raise nothing."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), pipe)
+
+
+def _let_go_of_readers() -> None:
+    """Go on where Ctrl-C has ended who reads this, as in `| tee log`: all is still to be saved."""
+    for pipe in (1, 2):
+        if is_unread(pipe):
+            write_to_nobody(pipe)
+
+
 def _send_again(hook: Callable[[Any], object], lost: Any) -> None:
     """Send a signal anew that came in a finalizer, out of which Python lets no exception."""
     if isinstance(lost.exc_value, Stopped):
@@ -158,6 +182,7 @@ def _on_signal(number: int, frame: object) -> None:
         _state.noted, _state.since = Signals(number), now
         if not _state.deferring:
             raise Stopped(_state.noted)
+        _let_go_of_readers()
         if not _state.silent:  # print may be what was interrupted
             os.write(2, b"stopping at the end of the batch; Ctrl-C in a second ends at once\n")
     elif number == Signals.SIGINT and now - _state.since > SAME_KEYPRESS:

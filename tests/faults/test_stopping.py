@@ -142,6 +142,23 @@ def test_every_signal_has_its_exit_code(tmp_path, capsys, name, code):
     assert read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["global_step"] == 2
 
 
+def test_a_run_whose_log_is_stopped_with_it_is_saved(tmp_path):
+    """As by Ctrl-C of `train.py 2>&1 | tee log`."""
+    endless = ("trainer.max_epochs=-1", "scheduler=constant")
+    words = (*EPOCHS, *endless, f"paths.runs={tmp_path}", "run_id=a")
+    process = subprocess.Popen(
+        [sys.executable, "train.py", *words], cwd=PROJECT,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    for line in process.stdout:
+        if line.startswith(b"epoch"):
+            break
+    process.stdout.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 130
+    read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")
+
+
 def test_a_run_that_was_stopped_before_its_first_checkpoint_starts(tmp_path, capsys):
     options = ("trainer.num_sanity_val_steps=1", *signal_at("sanity_check_start", 1))
     code, said = stopped(tmp_path, capsys, "run_id=a", *options)

@@ -3,7 +3,6 @@
 import atexit
 import gc
 import os
-import select
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -47,7 +46,13 @@ from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import call_again, call_of, cores, in_words_of_this_call
 from linear_transformers.runs.folder import AUTO, is_first_process
 from linear_transformers.runs.sweeps import Outcome, Sweep
-from linear_transformers.stopping import Stopped, catching, pass_on
+from linear_transformers.stopping import (
+    Stopped,
+    catching,
+    is_unread,
+    pass_on,
+    write_to_nobody,
+)
 
 TRACEBACK = "HYDRA_FULL_ERROR"  # Hydra's own switch: set to 1, tracebacks are shown
 COMPLETION = ("-sc", "--shell-completion")
@@ -308,17 +313,10 @@ def _read_by_somebody() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        if not _is_unread(sys.stdout.fileno()):
+        if not is_unread(sys.stdout.fileno()):
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the rest
+        write_to_nobody(sys.stdout.fileno())  # what is still in buffers
         sys.exit(128 + signal.SIGPIPE)
-
-
-def _is_unread(pipe: int) -> bool:
-    """Return whether a pipe's reader is gone, as `| head` is once it has read enough."""
-    poll = select.poll()
-    poll.register(pipe, select.POLLOUT)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 def _for_people(error: Exception, runs: Path) -> str | None:
