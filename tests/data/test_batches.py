@@ -62,7 +62,8 @@ def lengths_of_as_many_batches() -> np.ndarray:
 def within_an_epoch(sampler) -> SimpleNamespace:
     progress = SimpleNamespace(is_last_batch=False, current=SimpleNamespace(ready=3))
     loop = SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=progress))
-    return SimpleNamespace(train_dataloader=SimpleNamespace(sampler=sampler), fit_loop=loop)
+    loader = SimpleNamespace(sampler=sampler)
+    return SimpleNamespace(train_dataloader=loader, fit_loop=loop, callback_metrics={})
 
 
 @pytest.mark.parametrize("kind", ["images more", "devices for speech"])
