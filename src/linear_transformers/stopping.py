@@ -150,6 +150,8 @@ def is_unread(pipe: int) -> bool:
     Args:
         pipe: The descriptor of its writing end, or of anything else, which has no reader.
     """
+    if not hasattr(select, "poll"):
+        return False  # as on Windows
     poll = select.poll()
     poll.register(pipe, select.POLLOUT)
     return any(event & select.POLLERR for _, event in poll.poll(0))

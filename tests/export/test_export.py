@@ -214,6 +214,7 @@ def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
         ("images", (), "Give out=DIR, or html=FILE"),
         ("images", ("onnx=true", "html=page.html"), "onnx=true is of an exported folder"),
         ("images", ("out=OUT", "onnx_weights=int8"), "Add onnx=true"),
+        ("images", ("out=OUT", "onnx=true", "capacity=5"), "capacity=5 is of softmax"),
         ("images", ("out=OUT", "title=Digits"), "Add html=FILE"),
         ("text", ("html=OUT", "examples=3"), "LanguageModeling has none"),
         ("speech", ("out=OUT", "examples=3"), "SpeechRecognition has none"),

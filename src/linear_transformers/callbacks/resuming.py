@@ -72,7 +72,7 @@ class EpochPlace(Callback):
     def __init__(self) -> None:
         self.plan: list[int] | None = None  # of an epoch's batches
         self.seed: int | None = None  # of their order
-        self.trained: dict[str, torch.Tensor] = {}  # metrics, which a validation may be judged by
+        self.trained: dict[str, torch.Tensor] = {}  # the last metrics of training
 
     def state_dict(self) -> dict[str, Any]:
         return {"plan": self.plan, "seed": self.seed}
@@ -85,7 +85,8 @@ class EpochPlace(Callback):
     def on_save_checkpoint(
         self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Count the epoch that trainer.max_steps ends within as one that is not over."""
+        """Keep what a validation may be judged by, where one is still to be ended; and count the
+        epoch that trainer.max_steps ends within as one that is not over."""
         metrics = trainer.callback_metrics.items()
         checkpoint["trained"] = {name: x for name, x in metrics if name.startswith("train/")}
         if trainer.fit_loop.epoch_loop.batch_progress.is_last_batch:

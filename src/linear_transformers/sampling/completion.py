@@ -166,7 +166,7 @@ def complete(
 
     A hidden value is drawn given all values before it, drawn or given. Given values after the
     first hidden one are kept, but no value depends on what is given after it. On a CPU, a
-    sequence comes out the same in a batch of any size.
+    sequence comes out the same in a batch of any size: see `row_multiple` of the model.
 
     Args:
         stepper: The stepper that prefilled the sequences.

@@ -162,7 +162,8 @@ class Trained:
         folder: The folder of what is made of it: that of the run, mostly. See `home_of`.
         config: The configuration of the run that trained it, as plain data.
         weights: Which weights were asked for: `ema`, `raw`, or None for those that were tested.
-        step: The training steps after which a run tested such weights; None: it tested others.
+        step: The number of steps that they were trained for; None where a run tests others than
+            these, or it is unknown.
         task: The task.
         data: Makes the data that it was trained on; options can be replaced.
     """

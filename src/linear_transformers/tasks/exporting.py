@@ -153,10 +153,6 @@ class Export(Use[Trained]):
                 "onnx_weights=, onnx_prefill= and capacity= are of ONNX files. Add onnx=true."
             )
 
-    @property
-    def _rounding(self) -> list[str]:
-        return [] if self.precision == "float32" else [self.precision]
-
     def _onnx(self, trained: Trained) -> dict[str, bytes]:
         if not self.onnx:
             return {}
@@ -169,7 +165,8 @@ class Export(Use[Trained]):
         )
 
     def _write(self, trained: Trained, out: Path, files: dict[str, bytes]) -> None:
-        known = trained.history | {"rounded": [*trained.history["rounded"], *self._rounding]}
+        rounded = [] if self.precision == "float32" else [self.precision]
+        known = trained.history | {"rounded": [*trained.history["rounded"], *rounded]}
         text = card(trained, known, license=self.license)
         with _new("out", out) as folder:
             folder.mkdir()
