@@ -155,6 +155,18 @@ PLANS = {
     ),
     "mnist-small": images("beyond/mnist-small", two_rows=28),
     "cifar-small": images("beyond/cifar-small", two_rows=96),
+    # The tuning of the two as published, a fifth of the steps each.
+    "rates-cifar-small": Plan(
+        ("experiment=beyond/cifar-small", *RADAM, "trainer.max_steps=1160"),
+        {"batch_size": 50},
+        ("linear, 2e-3", "softmax, 2e-3"),
+        {
+            f"{model}, {rate}": (f"model={model}", f"optimizer.lr={rate}")
+            for model in ("linear", "softmax")
+            for rate in ("5e-4", "1e-3", "2e-3", "4e-3")
+        },
+        (0,),
+    ),
     # Every model as the command line has it, and softmax with the default's parts.
     "digits-models": Plan(
         ("data=digits",),
