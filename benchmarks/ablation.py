@@ -16,7 +16,6 @@ over small batches, of the difference that all seeds have in the mean. Negative 
 what lies within two standard errors, both together.
 """
 
-import argparse
 import hashlib
 import json
 import os
@@ -38,6 +37,7 @@ from benchmarks import record
 from benchmarks.collect import source_of
 from benchmarks.plans import PLANS, Plan
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.provenance import without_places
 from linear_transformers.runs.folder import Run
@@ -90,7 +90,7 @@ class Job(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--seeds", type=int, nargs="+", help="unset, those of the plan")
     parser.add_argument("--variants", nargs="+", help="unset, all")

@@ -8,7 +8,6 @@ This reads each run's config.yaml, metrics.jsonl and provenance.json, and a mult
 and writes results/digits.json. Call it on the machine that trained, for uninterrupted runs.
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import yaml
 
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.metrics import summary
 from linear_transformers.runs.sweeps import table_of
@@ -24,7 +24,7 @@ POINTS = 30  # of a learning curve
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("name", help="results/<name>.json is written")
     parser.add_argument("runs", type=Path, nargs="+", help="directories of runs or multiruns")
     parser.add_argument("--device", default="cpu", help="the device that trained")

@@ -7,20 +7,20 @@
 together, less what the training texts take. Its dictionary of 64 MiB holds all of smaller ones.
 """
 
-import argparse
 import lzma
 
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
-from linear_transformers.data.base import DataSource
+from linear_transformers.data.base import DataSource, Split
 from linear_transformers.data.text import TextSource
 from linear_transformers.pictures.tables import markdown
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("options", nargs="+", help="what train.py is told of the data")
     words = parser.parse_args().options
     config = composed(Configurations.of("train", words), *words)
@@ -40,7 +40,7 @@ def main() -> None:
     print(f"{markdown([row])}\n{measurement.save([row])}")
 
 
-def read(data: TextSource, split: str) -> bytes:
+def read(data: TextSource, split: Split) -> bytes:
     """Return the texts of a split."""
     return b"".join(part for text in data.texts(split) for part in text.parts())
 

@@ -7,7 +7,6 @@ past. A row is of the bytes since the row before; shorter documents are left out
 segments that it was trained on, a model is on its own.
 """
 
-import argparse
 import math
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import torch
 from benchmarks.collect import source_of
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.tasks.language_modeling.model import LanguageModel
@@ -27,7 +27,7 @@ DOCUMENTS = 40
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs on the same data, or NAME=RUN")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="the longest ones")

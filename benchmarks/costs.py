@@ -20,6 +20,7 @@ import torch
 from benchmarks.operators import thread_count
 from benchmarks.plans import PLANS
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.config.choices import checked
 from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
@@ -40,7 +41,7 @@ POSITIONS = 3  # of a sequence, at which steps are measured
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--variants", nargs="+", help="unset, all")
     parser.add_argument("--batch", type=int, default=16, help="sequences sampled side by side")

@@ -8,7 +8,6 @@ that have one. Minutes are those of as many training steps as results/costs-NAME
 measured in turns: runs of hours may have been held up.
 """
 
-import argparse
 import json
 from collections import defaultdict
 from statistics import fmean
@@ -19,12 +18,13 @@ import matplotlib.pyplot as plt
 from benchmarks import record
 from benchmarks.plans import PLANS
 from benchmarks.plots import draw, saved, without_outliers
+from benchmarks.usage import parser_of
 
 Points = dict[float, float]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--variants", nargs="+", help="unset, all")
     options = parser.parse_args()

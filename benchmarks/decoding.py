@@ -28,6 +28,7 @@ from rich.table import Table
 
 from benchmarks.operators import thread_count
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.data.text import START
 from linear_transformers.feature_maps import Elu
@@ -61,13 +62,13 @@ def main() -> None:
             for batch in options.batch:
                 with thread_count(threads), torch.inference_mode():
                     rows += measured(length, batch, options)
-                path = measurement.save(rows)  # after each: the last ones need much memory
+                measurement.save(rows)  # after each: the last ones need much memory
                 console.print(table(rows[-len(options.methods) :]))
-    console.print(f"written to {path}", soft_wrap=True)
+    console.print(f"written to {measurement.path}", soft_wrap=True)
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--length", type=int, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)

@@ -9,7 +9,6 @@ long sequence: the `Scan` that prefill.onnx is, and the operator LinearAttention
 is in the standard and in onnxruntime's own domain.
 """
 
-import argparse
 import copy
 import math
 import subprocess
@@ -26,6 +25,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.precision import stepped_bits
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.export import onnx
@@ -66,7 +66,7 @@ console.log(times[5]);
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs, checkpoints or exported models, of images")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--data-root", help="where the models' data are, if they moved")

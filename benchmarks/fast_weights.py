@@ -20,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.operators import SEED, Case, Kernel, measure, thread_count
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.kernels.fast_weights import decayed, delta
 from linear_transformers.ops import decayed as decayed_chunks
 from linear_transformers.ops import delta as delta_chunks
@@ -36,7 +37,7 @@ REFERENCES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--shape", default="4x3072", help="batch x length")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)

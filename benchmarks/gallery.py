@@ -7,7 +7,6 @@ Of each variant the run with the smallest seed that is there; the same images, n
 all. The picture is results/ablation-NAME-images.png.
 """
 
-import argparse
 import math
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 from benchmarks import record
 from benchmarks.ablation import Job
 from benchmarks.plans import PLANS
+from benchmarks.usage import parser_of
 from linear_transformers.data.masks import mask_of
 from linear_transformers.pictures.grids import save_grid, to_rgb, with_hidden
 from linear_transformers.tasks.image_generation.model import ImageModel
@@ -26,7 +26,7 @@ COLUMNS, SEED = 8, 0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--variants", nargs="+", help="unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")

@@ -28,6 +28,7 @@ import torch
 from benchmarks.apart import run_apart
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
@@ -58,13 +59,14 @@ def main() -> None:
         if failure is not None:
             raise SystemExit(f"error: {method}: {failure}")
         rows += [json.loads(line) for line in printed.splitlines()]
-        path = measurement.save(rows)  # after each: softmax takes long
+        measurement.save(rows)  # after each: softmax takes long
         print(markdown(rows[-1:]), flush=True)
+    path = measurement.path
     print(f"{path}\n{picture(rows, path.with_suffix('.png'))}")
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--tokens", type=int, default=100_000)
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
     parser.add_argument("--seconds", type=float, default=240, help="of a method, at most")
@@ -105,8 +107,8 @@ def task_of(method: str) -> LanguageModeling:
     torch.manual_seed(SEED)
     conf = Configurations.of("train")
     config = composed(conf, "data=text", f"model={method}", "data.path=unread")
-    choices = (checked_choice(config[name], name, object) for name in ("task", "model"))
-    task = build_task(*choices, TextShape(256, "bytes", ""))
+    chosen, model = (checked_choice(config[name], name, object) for name in ("task", "model"))
+    task = build_task(chosen, model, TextShape(256, "bytes", ""))
     assert isinstance(task, LanguageModeling)
     task.model.eval()
     return task

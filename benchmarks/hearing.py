@@ -8,7 +8,6 @@ each recording a tenth of a second at a time; its real-time factor is the time t
 the time that the sound lasts.
 """
 
-import argparse
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ from rich.console import Console
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechSource, Waveform, read_audio
 from linear_transformers.pictures.tables import markdown
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--recordings", type=int, help="the number of test recordings; unset, all")
@@ -51,8 +51,8 @@ def main() -> None:
             raise SystemExit(f"error: {path} is no model of speech.")
         about = {"run": source["run"], "model": trained.task.description}
         rows += [about | row for row in measured(trained, trained.data(), options.recordings)]
-        written = measurement.save(rows, sources=sources)
-    Console().print(f"{markdown(rows)}\nwritten to {written}", soft_wrap=True)
+        measurement.save(rows, sources=sources)
+    Console().print(f"{markdown(rows)}\nwritten to {measurement.path}", soft_wrap=True)
 
 
 def measured(trained: SpeechModel, data: SpeechSource, count: int | None) -> Iterator[Row]:

@@ -44,6 +44,7 @@ from benchmarks import peers
 from benchmarks.apart import run_apart
 from benchmarks.machine import now, peak_copy
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels import KERNELS
@@ -101,22 +102,23 @@ def main() -> None:
         for dtype, threads, shape in product(options.dtype, options.threads, options.shapes)
     ]
     peaks = {(case.dtype, case.threads): peak(case, options) for case in cases}
-    found: list[Row] = []
+    found, rows = list[Row](), list[Row]()
     for times in (apart if options.apart else together)(cases, options):
         found.append(times)
         # Saved after each: a device may be taken away before the last.
-        path = measurement.save(rows := compared(found, peaks, options), summary=summary(rows))
+        rows = compared(found, peaks, options)
+        measurement.save(rows, summary=summary(rows))
     if not found:
         raise SystemExit("error: none of these kernels is measured in such a case. Give --shapes.")
     for case in cases:
         show([row for row in rows if case.about.items() <= row.items()], case, console)
     if table := summary(rows):
         console.print(f"{table['caption']}\n{markdown(table['rows'])}", soft_wrap=True)
-    console.print(f"written to {path}", soft_wrap=True)
+    console.print(f"written to {measurement.path}", soft_wrap=True)
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--shapes", nargs="+", help="batch x length")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)

@@ -38,8 +38,8 @@ def unavailable(name: str, device: torch.device, dtype: torch.dtype) -> str | No
 
 def fast_transformers_attention(head_dim: int) -> Attention:
     """Return fast-transformers' layer of causal linear attention, which keeps its masks."""
-    from fast_transformers.attention import CausalLinearAttention
-    from fast_transformers.masking import LengthMask, TriangularCausalMask
+    from fast_transformers.attention import CausalLinearAttention  # pyright: ignore
+    from fast_transformers.masking import LengthMask, TriangularCausalMask  # pyright: ignore
 
     layer, masks = CausalLinearAttention(head_dim), {}
 
@@ -65,7 +65,7 @@ def fla_attention(head_dim: int) -> Attention:
 
     def run(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k = (phi(x).to(v.dtype) for x in (q, k))
-        return chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0]
+        return chunk_linear_attn(q, k, v, scale=1.0, normalize=True)[0]  # pyright: ignore
 
     return run
 
@@ -83,16 +83,17 @@ class FastTransformersStepper(Stepper):
 
     def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
         super().__init__(model, precision)
-        from fast_transformers.builders import RecurrentEncoderBuilder
+        from fast_transformers.builders import RecurrentEncoderBuilder  # pyright: ignore
 
         stack = model.stack
-        attention = stack.blocks[0].mixer.attention
+        blocks: Any = stack.blocks
+        attention = blocks[0].mixer.attention
         encoder: Any = RecurrentEncoderBuilder.from_kwargs(
             attention_type="linear", n_layers=len(stack.blocks), n_heads=attention.num_heads,
             query_dimensions=attention.head_dim, value_dimensions=attention.head_dim, dropout=0.0,
             feed_forward_dimensions=4 * stack.model_dim, activation="relu",
         ).get()  # fmt: skip
-        for layer, block in zip(encoder.layers, stack.blocks, strict=True):
+        for layer, block in zip(encoder.layers, blocks, strict=True):
             projections = (
                 getattr(layer.attention, f"{x}_projection") for x in ("query", "key", "value")
             )
@@ -142,9 +143,9 @@ class FastTransformersStack(nn.Module):
 
     def __init__(self, stack: Transformer, dropout: float = 0.1):
         super().__init__()
-        from fast_transformers.builders import TransformerEncoderBuilder
+        from fast_transformers.builders import TransformerEncoderBuilder  # pyright: ignore
 
-        attention = stack.blocks[0].mixer.attention
+        attention: Any = stack.blocks[0].mixer.attention
         self.positions = stack.positions
         self.dropout = nn.Dropout(dropout)
         self.encoder: Any = TransformerEncoderBuilder.from_kwargs(
@@ -154,7 +155,7 @@ class FastTransformersStack(nn.Module):
         ).get()  # fmt: skip
 
     def forward(self, x: Tensor, piece: None = None) -> Tensor:
-        from fast_transformers.masking import TriangularCausalMask
+        from fast_transformers.masking import TriangularCausalMask  # pyright: ignore
 
         mask = TriangularCausalMask(x.shape[1], device=x.device)
         return self.encoder(self.dropout(self.positions(x)), attn_mask=mask)
@@ -167,5 +168,5 @@ class FlaLinearAttention(LinearAttention):
         super().__init__(num_heads, head_dim, feature_map=Elu)
         self.run = fla_attention(head_dim)
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, rotation: Any = None) -> Tensor:
         return self.run(q, k, v)

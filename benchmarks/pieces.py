@@ -8,13 +8,13 @@ A piece is 15 MB at most. With the weights a checkpoint is whole to every progra
 with the optimizer's moments beside them it is what it was.
 """
 
-import argparse
 import io
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from benchmarks.usage import parser_of
 from linear_transformers.files import replacing
 from linear_transformers.runs.checkpoint import read_checkpoint
 
@@ -24,7 +24,7 @@ PARTS = ("weights", "moments")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("action", choices=["split", "join"])
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)

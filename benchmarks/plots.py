@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from linear_transformers.files import replacing
 
 APART = 0.045  # the least distance of two names, in heights of the axes
-Curves = Mapping[str, Mapping[float, float]]
+Curves = Mapping[str, Mapping[int, float] | Mapping[float, float]]
 
 
 def plot(curves: Curves, path: Path, **options: Any) -> Path:
@@ -56,8 +56,8 @@ def draw(
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:,.0f}")
     for i, values in enumerate(curves.values()):
-        style = {"color": f"C{i % 10}", "linestyle": "-" if i < 10 else "--"}
-        axes.plot(*zip(*values.items(), strict=True), marker="o", markersize=3, **style)
+        style = f"C{i % 10}{'-' if i < 10 else '--'}"
+        axes.plot([*values], [*values.values()], style, marker="o", markersize=3)
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(which="major", alpha=0.3)

@@ -22,7 +22,7 @@ METHODS = ("compiled", sampling.SOFTMAX, sampling.RECURRENT, sampling.CACHED, sa
 
 def main() -> None:
     options = sampling.parse(
-        __doc__.splitlines()[0], length=[3072], batch=[16], positions=12, methods=[*METHODS],
+        __doc__, length=[3072], batch=[16], positions=12, methods=[*METHODS],
         threads=[torch.get_num_threads()],
     )  # fmt: skip
     for name in ("length", "batch", "threads"):

@@ -7,7 +7,6 @@ The compiled stepper itself (`precision=` of sample.py) reads the images, value 
 rounds is in the figure.
 """
 
-import argparse
 import copy
 from math import log
 from pathlib import Path
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.pictures.tables import markdown
@@ -33,7 +33,7 @@ BATCH = 128  # images at a time
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--images", type=int, help="the number of images; unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")

@@ -34,6 +34,7 @@ from benchmarks.apart import run_apart
 from benchmarks.machine import now
 from benchmarks.operators import compile_with
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.ops.parallel import parallel
 from linear_transformers.ops.recurrent import LinearState
 from linear_transformers.pictures.tables import markdown
@@ -66,7 +67,7 @@ class Check(NamedTuple):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--check", choices=CHECKS, help=argparse.SUPPRESS)
     parser.add_argument("--way", default="", choices=WAYS, help=argparse.SUPPRESS)
@@ -84,8 +85,8 @@ def main() -> None:
     with ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
         for check, (good, found) in zip(checks, pool.map(outcome, checks), strict=True):
             rows.append({"check": check.name, "how": check.way, "good": good, "found": found})
-            path = measurement.save(rows)
-    print(f"{markdown(rows)}\nwritten to {path}")
+            measurement.save(rows)
+    print(f"{markdown(rows)}\nwritten to {measurement.path}")
 
 
 def planned(device: str) -> list[Check]:

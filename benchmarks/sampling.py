@@ -41,6 +41,7 @@ from benchmarks.machine import peak_copy
 from benchmarks.operators import thread_count
 from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersStepper
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
@@ -89,7 +90,7 @@ RATIOS = ("times_peer", "times_softmax")
 
 
 def main() -> None:
-    options = parse(__doc__.splitlines()[0])
+    options = parse(__doc__)
     console = Console()
     leave_out_what_cannot_run(options, console)
     sizes = f"{options.layers} layers of {options.heads} heads, model_dim {options.model_dim}"
@@ -101,10 +102,10 @@ def main() -> None:
         for batch in options.batch:
             rows += measured(length, batch, options, launches, console)
             # Saved after each case: a device may be taken away, or run out of memory.
-            path = measurement.save(rows, summary=summary(rows))
+            measurement.save(rows, summary=summary(rows))
     if found := summary(rows):
         console.print(f"{found['caption']}\n{markdown(found['rows'])}", soft_wrap=True)
-    console.print(f"written to {path}", soft_wrap=True)
+    console.print(f"written to {measurement.path}", soft_wrap=True)
 
 
 def leave_out_what_cannot_run(options: argparse.Namespace, console: Console) -> None:
@@ -182,9 +183,14 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return {"caption": caption, "rows": table} if table else {}
 
 
-def parse(description: str, **defaults: Any) -> argparse.Namespace:
-    """Return the options, of which some have other defaults than here."""
-    parser = argparse.ArgumentParser(description=description)
+def parse(about: str | None, **defaults: Any) -> argparse.Namespace:
+    """Return the options.
+
+    Args:
+        about: The program's docstring.
+        defaults: The defaults that are others than here.
+    """
+    parser = parser_of(about)
     parser.add_argument("--length", type=int, nargs="+", default=[64, 784, 3072])
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)

@@ -26,6 +26,7 @@ from benchmarks.apart import PROJECT, run_apart
 from benchmarks.machine import now
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.attention import CausalAttention
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.composition import composed
@@ -57,14 +58,15 @@ FITTED_FROM = 2**12  # below that, constant costs still count
 def main() -> None:
     options = parse()
     if options.point is not None:
-        print(json.dumps(measure(*json.loads(options.point), options)))
+        model, length = json.loads(options.point)
+        print(json.dumps(measure(model, length, options)))
         return
     kind = torch.device(options.device).type
     title = f"Scaling: one layer of attention, {options.heads} heads of {options.head_dim}"
     measurement = Measurement(f"scaling-{kind}", title, device=options.device, seeds=[SEED])
     earlier = measurement.earlier() or {"rows": []}
     kept = [row for row in earlier["rows"] if row["model"] in MODELS]
-    rows = []
+    rows, points, found = [], [], None
     for model in options.models:
         kept = [row for row in kept if row["model"] != model]
         longest = options.max_exponent if model != "linear" else options.linear_max_exponent
@@ -77,12 +79,12 @@ def main() -> None:
             found = summary(comparable, options.tokens)
             sources = record.as_sources(earlier) if kept else []
             # Saved after each point: a device may be taken away before the last.
-            path = measurement.save(points, summary=found, sources=sources)
+            measurement.save(points, summary=found, sources=sources)
             if "failed" in rows[-1]:
                 break  # longer ones would fail as well
     if found:
         print(markdown(found["rows"]))
-    print(path)
+    print(measurement.path)
     for what in ("milliseconds", "megabytes"):
         curves = {
             model: {row["length"]: row[what] for row in measured}
@@ -94,7 +96,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--min-exponent", type=int, default=9)
     parser.add_argument("--max-exponent", type=int, default=16)

@@ -50,7 +50,8 @@ def main() -> None:
     if options.point is not None:
         distributed.init_process_group("gloo")
         found: list[Any] = [None] * distributed.get_world_size()
-        distributed.all_gather_object(found, measure(*json.loads(options.point), options))
+        model, length = json.loads(options.point)
+        distributed.all_gather_object(found, measure(model, length, options))
         if distributed.get_rank() == 0:
             print(json.dumps(found), flush=True)
         distributed.barrier()  # a process that ends first would fail the others

@@ -31,6 +31,7 @@ from torch import Tensor
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.tasks.language_modeling.model import LanguageModel
 from linear_transformers.tasks.loading import load
@@ -53,7 +54,7 @@ OURS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("nanogpt", type=Path, help="a checkout of nanoGPT; it is left as it is")
     parser.add_argument("text", type=Path, help="the tiny Shakespeare, input.txt")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)))
@@ -74,8 +75,8 @@ def main() -> None:
             row, source = ours(options, Path(made), held_out, seed)
             rows.append(row)
             sources.append(source)
-        path = measurement.save(rows, sources=sources)
-    print(f"{markdown(rows)}\nwritten to {path}")
+        measurement.save(rows, sources=sources)
+    print(f"{markdown(rows)}\nwritten to {measurement.path}")
 
 
 def nanogpt(options: argparse.Namespace, made: Path, held_out: str) -> dict[str, Any]:

@@ -7,7 +7,6 @@ Each figure is the median of whole processes, the cases taking turns. `none` is 
 after an installation: no bytecode is there, of torch's neither.
 """
 
-import argparse
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 
 PROJECT = Path(__file__).parent.parent
@@ -31,7 +31,7 @@ SPEECH = ("data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--bytecode", nargs="+", default=["compiled", "none"])
     options = parser.parse_args()

@@ -38,6 +38,7 @@ from benchmarks import peers
 from benchmarks.machine import now
 from benchmarks.operators import thread_count
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
@@ -99,12 +100,12 @@ def main() -> None:
         with thread_count(threads):
             for shape in options.shapes:
                 rows += measured(shape, threads, options, console)
-                path = measurement.save(rows)  # after each: a device may be taken away
-    console.print(f"written to {path}", soft_wrap=True)
+                measurement.save(rows)  # after each: a device may be taken away
+    console.print(f"written to {measurement.path}", soft_wrap=True)
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=SHAPES)
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
     parser.add_argument("--batch", type=int, help="the batch size, in place of the shape's")
@@ -229,7 +230,7 @@ def model_of(method: str, shape: Shape) -> AutoregressiveTransformer:
         num_parameters=LogisticMixture(shape.num_values).num_parameters,
     )
     if method == peers.FAST_TRANSFORMERS:
-        model.stack = peers.FastTransformersStack(stack)
+        model.stack = peers.FastTransformersStack(stack)  # pyright: ignore
     return model
 
 

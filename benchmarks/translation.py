@@ -9,7 +9,6 @@ of texts as one writes them, and of lower case. Papers on Multi30k report BLEU o
 Moses' tokens, as the data set's scripts/task1-tokenize.sh makes them: --moses adds it.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
+from benchmarks.usage import parser_of
 from linear_transformers.data.text import PairSource
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import find_checkpoint
@@ -30,7 +30,7 @@ Judge = Callable[[Sequence[str], Sequence[str]], float]  # of translations and t
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--tests", nargs="+", help="test splits; unset, that of each run")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
@@ -80,7 +80,9 @@ def scores(
     pairs = data.pairs("test")
     texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     found: dict[str, float] = {"pairs": len(pairs)}
-    penalty = {} if length_penalty is None else {"length_penalty": length_penalty}
+    penalty: dict[str, Any] = {}
+    if length_penalty is not None:
+        penalty = {"length_penalty": length_penalty}
     for suffix, options in (("", penalty), ("_greedy", {"beam": 1})):
         best = [hypotheses[0].text for hypotheses in trained.translate(texts, **options)]
         for score in judged(best, references):
