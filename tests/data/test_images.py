@@ -248,7 +248,7 @@ def test_a_byte_of_an_npz_that_changed_is_told_or_of_no_account(tmp_path, write)
 
 
 def test_a_missing_file_is_named(tmp_path, raises_one_line):
-    with raises_one_line("nowhere.npz", "does not exist"):
+    with raises_one_line("nowhere.npz", "does not exist", "data_root=FILE"):
         ArrayImages(str(tmp_path / "nowhere.npz"), val_size=3, batch_size=2).splits  # noqa: B018
 
 

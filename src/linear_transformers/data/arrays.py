@@ -100,7 +100,7 @@ class ArrayImages(ImageSource):
             raise ValueError(
                 f"data.path={self.path} does not exist. Give an .npz with uint8 arrays x_train "
                 "and x_test, as numpy.savez_compressed writes it, or a folder of x_train.npy and "
-                "x_test.npy."
+                "x_test.npy (for sample.py: data_root=FILE)."
             )
         try:
             # numpy would take other formats, and parse an array's header before its checksum.
