@@ -1,9 +1,17 @@
 """The promises, for every model in conf/model and every feature map it can take."""
 
+from functools import partial
+
 import pytest
 import torch
 
-from linear_transformers.attention import CausalAttention
+from linear_transformers.attention import (
+    CausalAttention,
+    DeltaAttention,
+    LinearAttention,
+    RetentionAttention,
+)
+from linear_transformers.feature_maps import Elu
 from linear_transformers.testing import (
     LENGTHS,
     gradients,
@@ -57,6 +65,39 @@ def test_outputs_have_the_type_of_the_inputs_whatever_the_state_has(attention):
     outputs, state = attention.prefill(*inputs, attention.init_state(2, dtype=torch.float32))
     output, _ = attention.step(*(x[:, 0] for x in inputs), state)
     assert outputs.dtype == output.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64")], ids="-".join)
+def test_a_state_goes_on_after_its_model_was_moved_to_another_type(attention, types):
+    before, after = (getattr(torch, name) for name in types)
+    inputs = [x.to(before) for x in random_qkv(9)]
+    expected = attention.to(before)(*inputs)
+    _, state = attention.prefill(*(x[:, :5] for x in inputs))
+    attention, inputs = attention.to(after), [x.to(after) for x in inputs]
+    found, _ = attention.prefill(*(x[:, 5:] for x in inputs), state)
+    one, _ = attention.step(*(x[:, 5] for x in inputs), state)
+    assert found.dtype == one.dtype == after
+    near = {"rtol": 1e-4, "atol": 1e-4, "check_dtype": False}
+    torch.testing.assert_close(found, expected[:, 5:], **near)
+    torch.testing.assert_close(one, expected[:, 5], **near)
+
+
+def test_attention_can_be_transformed_by_torch_func(attention):
+    q, k, v = random_qkv(5)
+    (expected,) = gradients((attention(q.requires_grad_(), k, v) ** 2).sum(), [q])
+    found = torch.func.grad(lambda q: (attention(q, k, v) ** 2).sum())(q.detach())
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(LinearAttention, feature_map=Elu), RetentionAttention, DeltaAttention]
+)
+def test_vectors_of_one_number_may_be_any_view(kind):
+    attention = kind(2, 1)
+    x = torch.randn(2, 9, 1, 2).transpose(2, 3)
+    assert x.stride(-1) != 1
+    plain = x.clone(memory_format=torch.contiguous_format)
+    torch.testing.assert_close(attention(x, x, x), attention(plain, plain, plain))
 
 
 def test_linear_attention_is_constant_in_state():

@@ -124,6 +124,8 @@ def test_an_ngram_model_knows_what_it_counted():
 def test_impossible_decoders_are_refused(raises_one_line):
     with raises_one_line("beam=0"):
         beam_search(torch.zeros(2, 3), beam=0)
+    with raises_one_line("NaN"):
+        beam_search(torch.full((2, 3), torch.nan))
     with raises_one_line("order=0"):
         NGram([[1]], 1, order=0)
     with raises_one_line("no sequences"):

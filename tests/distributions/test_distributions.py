@@ -56,6 +56,16 @@ def test_far_tails_keep_value_and_gradient_in_float32():
     assert gradient[0, 1] > 0
 
 
+@pytest.mark.parametrize("log_scale", [90.0, 105.0, 1e30])
+def test_a_scale_beyond_measure_leaves_finite_gradients(log_scale):
+    distribution = LogisticMixture(256, num_components=2)
+    given = torch.tensor([[0.0, 0.0, 0.0, 0.0, log_scale, -1.0]], requires_grad=True)
+    log_prob = distribution.log_prob(given, torch.tensor([100]))
+    (gradient,) = torch.autograd.grad(log_prob.sum(), given)
+    assert log_prob.isfinite().all()
+    assert gradient.isfinite().all()
+
+
 def test_gradients_of_log_prob_are_right(distribution):
     parameters = torch.randn(3, distribution.num_parameters, dtype=torch.float64)
     values = torch.tensor([0, 1, distribution.num_values - 1])

@@ -7,6 +7,7 @@ from torch.utils.checkpoint import checkpoint
 from linear_transformers import shapes as sh
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.config.ranges import Size, ranged
+from linear_transformers.kernels.operator import is_transformed
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -46,7 +47,7 @@ class AdditiveAttention(CachedAttention):
             end = start + i + part.shape[1]
             args = (part, keys[:, :, :end], values[:, :, :end], self.weight)
             # The tanh of every pair takes too much memory to keep for the backward pass.
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() and not is_transformed(*args):  # which know no checkpoints
                 outputs.append(checkpoint(_additive, *args, use_reentrant=False))
             else:
                 outputs.append(_additive(*args))
@@ -56,7 +57,8 @@ class AdditiveAttention(CachedAttention):
 def _additive(q: Tensor, keys: Tensor, values: Tensor, weight: Tensor) -> Tensor:
     """Attend from queries [b, t, h, d] at the last t of the keys' positions."""
     dtype = q.dtype
-    q, keys, values, weight = widened(q.transpose(1, 2), keys, values, weight)
+    (q,) = widened(q.transpose(1, 2))
+    keys, values, weight = (x.to(q.dtype) for x in (keys, values, weight))
     with without_autocast(values):
         pairs = (q.unsqueeze(3) + keys.unsqueeze(2)).tanh()
         scores = torch.einsum("bhtsd,hd->bhts", pairs, weight)

@@ -28,7 +28,12 @@ class ValueDistribution(ABC):
     def log_prob(
         self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
-        """Return the log-probability of each value in nats, in float32 at least."""
+        """Return the log-probability of each value in nats, in float32 at least.
+
+        Args:
+            parameters: The model's output.
+            values: The values, each below `num_values`: not checked, as that would wait for a GPU.
+        """
 
     @abstractmethod
     def sample(

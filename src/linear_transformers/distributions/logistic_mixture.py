@@ -22,6 +22,8 @@ from linear_transformers.distributions.base import ValueDistribution, check_temp
 from linear_transformers.distributions.categorical import invert_cdf
 from linear_transformers.ops.precision import widened
 
+WIDEST = 60.0  # log-scales: beyond it a bin is less than float32 can tell from 0
+
 
 class LogisticMixture(ValueDistribution):
     """A mixture of k logistics; p = 3 k: logits, means, log-scales. The paper has k = 10.
@@ -99,4 +101,4 @@ class LogisticMixture(ValueDistribution):
         # float32: differences of 1/256 vanish in 8 bits of mantissa.
         (wide,) = widened(parameters)
         logits, means, log_scales = wide.chunk(3, dim=-1)
-        return logits, means, log_scales.clamp(min=self.min_log_scale)
+        return logits, means, log_scales.clamp(self.min_log_scale, WIDEST)

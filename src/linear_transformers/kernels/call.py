@@ -50,7 +50,7 @@ class View(ctypes.Structure):
     @classmethod
     def of(cls, x: Tensor) -> "View":
         """Return the view of a tensor that is contiguous within a head."""
-        assert x.stride(-1) == 1
+        assert x.stride(-1) == 1 or x.shape[-1] == 1 or not x.numel()
         return cls(x.data_ptr(), *x.stride()[:3])
 
 

@@ -82,6 +82,7 @@ def _attend(
         state = empty_state(
             batch, num_heads, feature_dim, v.shape[-1], device=v.device, dtype=v.dtype
         )
+    state = state.to(v.dtype)
     # Short sequences make one short chunk: no padding to compute on.
     q, k, v = (split(x, max(1, min(chunk_size, length))) for x in (q, k, v))
     kv_sums = _running_sum(state.kv_sum, k.transpose(-1, -2) @ v)

@@ -104,7 +104,7 @@ def decayed_step(
     dtype = v.dtype
     q, k, v, log_decay = widened(q, k, v, log_decay)
     with without_autocast(v):
-        kept = state * log_decay.exp().unsqueeze(-1)
+        kept = state.to(v.dtype) * log_decay.exp().unsqueeze(-1)
         state = torch.addcmul(kept, k.unsqueeze(-1), v.unsqueeze(-2))
         output = torch.einsum("bhc,bhcm->bhm", q, state)
     return output.to(dtype), state

@@ -139,7 +139,7 @@ def delta_step(
     dtype = v.dtype
     q, k, v, strength, log_decay = widened(q, k, v, strength, log_decay)
     with without_autocast(v):
-        kept = state * log_decay.exp().unsqueeze(-1)
+        kept = state.to(v.dtype) * log_decay.exp().unsqueeze(-1)
         recalled = torch.einsum("bhc,bhcm->bhm", k, kept)
         correction = strength * (v - recalled)
         state = torch.addcmul(kept, k.unsqueeze(-1), correction.unsqueeze(-2))

@@ -42,6 +42,7 @@ def parallel(
         kv_sum = torch.einsum("bshc,bshm->bhcm", k, v)
         k_sum = k.sum(1)
         if state is not None:
+            state = state.to(v.dtype)
             weighted_sum = weighted_sum + torch.einsum("bthc,bhcm->bthm", q, state.kv_sum)
             total_weight = total_weight + torch.einsum("bthc,bhc->bth", q, state.k_sum)
             kv_sum = kv_sum + state.kv_sum

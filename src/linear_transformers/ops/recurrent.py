@@ -24,6 +24,10 @@ class LinearState(NamedTuple):
     kv_sum: Float[Tensor, "b k c m"]
     k_sum: Float[Tensor, "b k c"]
 
+    def to(self, dtype: torch.dtype) -> "LinearState":
+        """Return the state in a type: its model may have been moved to another one since."""
+        return LinearState(self.kv_sum.to(dtype), self.k_sum.to(dtype))
+
 
 def empty_state(
     batch: int,
@@ -66,6 +70,7 @@ def step(
     dtype = v.dtype
     q, k, v = widened(q, k, v)
     with without_autocast(v):
+        state = state.to(v.dtype)
         kv_sum = torch.addcmul(state.kv_sum, k.unsqueeze(-1), v.unsqueeze(-2))
         k_sum = state.k_sum + k
         groups = q.unflatten(1, (k.shape[1], -1))

@@ -48,7 +48,7 @@ def strided(
         weights = torch.cat([recent, far], dim=-1).softmax(-1)
         near, far = weights.split([2 * stride, n], dim=-1)
         out = near @ recent_v + torch.einsum("bhnls,bhslm->bhnlm", far, v_)
-    return join(out, k.shape[1] - first * stride)[:, start - first * stride :].to(v.dtype)
+    return join(out, k.shape[1] - first * stride)[:, start - first * stride :].to(q.dtype)
 
 
 def fixed(
@@ -76,7 +76,7 @@ def fixed(
         weights = torch.cat([near, far], dim=-1).softmax(-1)
         near, far = weights.split([stride, n * summary], dim=-1)
         out = near @ v_[:, :, first:] + torch.einsum("bhnls,bhsm->bhnlm", far, summary_v)
-    return join(out, k.shape[1] - first * stride)[:, start - first * stride :].to(v.dtype)
+    return join(out, k.shape[1] - first * stride)[:, start - first * stride :].to(q.dtype)
 
 
 def strided_positions(i: int, *, stride: int, summary: int = 0) -> Tensor:
@@ -94,7 +94,8 @@ def fixed_positions(i: int, *, stride: int, summary: int) -> Tensor:
 
 def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[Tensor, ...]:
     """Cut queries (scaled, from `start`'s block), keys and values into [b, h, n, l, width]."""
-    q, k, v = widened(q, k, v)
+    (q,) = widened(q)
+    k, v = k.to(q.dtype), v.to(q.dtype)
     q = F.pad(q * q.shape[-1] ** -0.5, (0, 0, 0, 0, start % stride, 0))
     return tuple(split(x, stride) for x in (q, k, v))
 
