@@ -28,19 +28,27 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     partial = partial_of(path)
     try:
-        yield partial
-        for written in (*partial.rglob("*"), partial) if partial.is_dir() else (partial,):
-            _flush(written)  # else a power cut leaves the new name with nothing in it
-        partial.replace(path)
-        _flush(path.parent)
-    except OSError as error:
-        error.filename = error.filename or str(path)  # a full disk names no file
-        raise
+        with naming(path):
+            yield partial
+            for written in (*partial.rglob("*"), partial) if partial.is_dir() else (partial,):
+                _flush(written)  # else a power cut leaves the new name with nothing in it
+            partial.replace(path)
+            _flush(path.parent)
     finally:
         if partial.is_dir():
             shutil.rmtree(partial, ignore_errors=True)
         else:
             partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Name a file in what goes wrong with it: a full disk names none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
+        raise
 
 
 def partial_of(path: Path) -> Path:

@@ -1,5 +1,6 @@
 """Pictures in folders: which are read, how, and in what order."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -117,6 +118,23 @@ def test_a_header_that_cannot_be_is_one_line(tmp_path, raises_one_line, damage):
 def test_a_folder_without_pictures_is_named(tmp_path, raises_one_line):
     with raises_one_line("has no pictures", "data.path="):
         FolderImages(str(tmp_path), **OPTIONS).check(1)
+
+
+def test_a_file_for_a_folder_and_a_single_picture_are_told(tmp_path, raises_one_line):
+    pictures(tmp_path / "one", 1)
+    with raises_one_line("000.png is a file"):
+        FolderImages(f"{tmp_path}/one/000.png", **OPTIONS).splits  # noqa: B018
+    with raises_one_line("of 1 images none can be held out", "at least three"):
+        FolderImages(f"{tmp_path}/one", **OPTIONS).splits  # noqa: B018
+
+
+def test_folders_and_pictures_may_have_any_name(tmp_path):
+    folder = tmp_path / "d [1], {a}=ü (2) it's ${x}"
+    pictures(folder, 5)
+    with contextlib.suppress(OSError):  # where file systems have names in UTF-8 alone
+        (folder / "000.png").rename(folder / os.fsdecode(b"\xff.png"))
+    words = (*TINY, "data=folder", f"data.path={folder}", "data.batch_size=1", "data.size=4")
+    run("train", *words, "trainer=cpu", "trainer.max_steps=1", f"paths.runs={tmp_path}/runs")
 
 
 @pytest.mark.parametrize("key", ["val_size", "test_size"])

@@ -138,6 +138,10 @@ def test_damaged_ids_of_trackers_are_named_before_training(again):
 def test_a_cut_record_of_samples_is_named(made, tmp_path):
     words = (f"ckpt={made}", "images=2", f"out={tmp_path}/out")
     run("sample", *words)
+    whole = (tmp_path / "out/samples.json").read_text()
+    (tmp_path / "out/samples.json").write_text(whole.replace('"file"', '"fil"'))
+    assert "samples.json is damaged" in complaint("sample", *words, "continue=true")
+    (tmp_path / "out/samples.json").write_text(whole)
     halve(tmp_path / "out/samples.json")
     for more in ("continue=true", "overwrite=true"):
         assert "samples.json is damaged" in complaint("sample", *words, more)

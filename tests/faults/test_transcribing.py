@@ -87,6 +87,16 @@ def test_recordings_of_one_name_are_not_taken_for_each_other(root, tmp_path):
     assert "call 2 recordings SA1" in message
 
 
+@pytest.mark.parametrize("name", ["a\tb.wav", "a\nb.wav"])
+def test_a_name_that_would_break_its_line_is_refused(root, tmp_path, name):
+    (tmp_path / "talks").mkdir()
+    shutil.copy(root / "talks/00.wav", tmp_path / "talks" / name)
+    words = (f"ckpt={root}/runs/a", f"audio={tmp_path}/talks", f"out={tmp_path}/out")
+    assert "holds a tab or the end of a line" in complaint("transcribe", *words)
+    run("transcribe", *words, "format=json")
+    assert json.loads((tmp_path / "out").read_text())["audio"].endswith(name)
+
+
 @pytest.mark.parametrize("form", ["phones", "ctm", "json"])
 @pytest.mark.parametrize(
     "content", [b"one\ntwo", b"one line", b"RIFF\x80\x00 and more", b"a\xff\nb"]

@@ -50,7 +50,10 @@ def complaint(monkeypatch, tmp_path):
         ("experimnt=x", ("experimnt", "Did you mean experiment?")),
         ("trainer.epochs=3", ("Did you mean max_epochs or min_epochs?",)),
         ("--model=linear", ("options have no dashes", "model=VALUE")),
-        ("data.path=we=ird.txt", ("'data.path=we=ird.txt' is not KEY=VALUE", "quotes")),
+        (
+            "data.path=we=ird.txt",
+            ("'data.path=we=ird.txt' is not KEY=VALUE", "quotes", "'data.path=\"we=ird.txt\"'"),
+        ),
         ("optimizer.lr=#", ("'optimizer.lr=#' is not KEY=VALUE",)),
         ("lr=0.1", ("lr is not a key", "Did you mean optimizer.lr?")),
         ("batch_size=2", ("Did you mean data.batch_size?",)),

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -249,7 +250,21 @@ def test_a_reader_that_has_read_enough_loses_nothing(runs, tmp_path):
         assert process.wait(60) == 128 + signal.SIGPIPE
     (row,) = json.loads((tmp_path / "out/samples.json").read_text())["texts"]
     assert (tmp_path / "out/0000.txt").read_bytes().decode() == "def" + row["text"]
+    assert row["ending"] == "stopped"
     assert "Traceback" not in (tmp_path / "err").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_standard_output_is_named(runs, tmp_path):
+    words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", f"out={tmp_path}/out"]
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run(
+            [sys.executable, PROJECT / "sample.py", *words],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=PROJECT,
+        )  # fmt: skip
+    assert process.returncode == 1
+    said = process.stderr.splitlines()[-1]
+    assert said.startswith("error: No space left on device, for what is printed or in ")
 
 
 # From Python.

@@ -267,7 +267,13 @@ def about_composition(error: Exception, conf: Configurations) -> str:
     first = first_line(error)
     if isinstance(error, OverrideParseException):
         word = str(error.override).removeprefix("++")  # which options of saved runs begin with
-        return f"{word!r} is not KEY=VALUE. Values with = [ {{ or , go in quotes."
+        key, equals, value = word.partition("=")
+        return f"{word!r} is not KEY=VALUE." + (
+            f" A value that is not of letters, digits and - _ . / : alone goes in quotes: "
+            f"'{key}=\"{value}\"'."
+            if equals
+            else ""
+        )
     if not isinstance(error, ConfigCompositionException) or "'" not in first:
         return " ".join(str(error).split())
     key = first.split("'")[1].removeprefix("override ").partition(":")[0]

@@ -32,8 +32,12 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()
 def override(key: str, value: object) -> str:
     """Return KEY=VALUE as Hydra reads it, with quotes where the value needs them."""
     text = str(value)
-    plain = re.fullmatch(r"[\w/.:@%+?|-]+", text, re.ASCII)
-    return f"{key}={text if plain else in_quotes(text)}"
+    return f"{key}={text if is_plain(text) else in_quotes(text)}"
+
+
+def is_plain(text: str) -> bool:
+    """Return whether Hydra reads a text as it is, without quotes."""
+    return re.fullmatch(r"[\w/.:@%+?|-]+", text, re.ASCII) is not None
 
 
 def in_quotes(text: str) -> str:

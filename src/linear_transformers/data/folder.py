@@ -99,8 +99,9 @@ class FolderImages(ImageSource):
     def _pictures(self, folder: str) -> np.ndarray:
         """Return the paths of all pictures of a folder, in an order that does not change."""
         if not self.path.is_dir():
+            fault = "is a file" if self.path.exists() else "does not exist"
             raise ValueError(
-                f"data.path={self.path} does not exist. Give the folder of the pictures (for "
+                f"data.path={self.path} {fault}. Give the folder of the pictures (for "
                 "sample.py: data_root=DIR; or image=FILE, or mode=generate)."
             )
         place = self.path / folder

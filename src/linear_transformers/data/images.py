@@ -125,6 +125,11 @@ def split_off(
     """
     if count is None:
         count = min(1000, max(1, len(images) // 10))
+    if len(images) < 2:
+        raise ValueError(
+            f"data.{key}: of {len(images)} images none can be held out. Give at least three: to "
+            "train on, to validate and to test."
+        )
     if not 0 < count < len(images):
         raise ValueError(
             f"data.{key}={count} was asked for; there are {len(images)} training images. "

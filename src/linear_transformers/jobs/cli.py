@@ -330,9 +330,11 @@ def _for_people(error: Exception, runs: Path) -> str | None:
 
     if isinstance(error, OSError):
         full = error.errno in (ENOSPC, EDQUOT, EFBIG)
-        if not (file := error.filename or (runs if full else None)):
-            return None
-        return f"{file}: {error.strerror}{f'; {room(Path(file))}' if full else ''}."
+        if file := error.filename:
+            return f"{file}: {error.strerror}{f'; {room(Path(file))}' if full else ''}."
+        return (
+            f"{error.strerror}, for what is printed or in {runs}; {room(runs)}." if full else None
+        )
     if out_of_memory(error):
         return (
             f"Out of memory ({first_line(error)}). Make the model, its inputs or batches smaller."

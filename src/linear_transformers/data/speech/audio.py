@@ -48,6 +48,8 @@ def read_audio(
         with soundfile.SoundFile(_decompressed(path)) as file:
             claimed, rate = file.frames, file.samplerate
             samples = read_samples(file, str(path))
+    except UnicodeEncodeError as error:
+        raise ValueError(f"The recording {str(path)!a} has no name in UTF-8.") from error
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: it has no header
         raise ValueError(
             f"{path} is not a recording that can be read ({str(error).splitlines()[-1]})."

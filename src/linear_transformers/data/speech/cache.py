@@ -161,5 +161,5 @@ def _key(
                 f"({error.strerror})."
             ) from error
         facts = (utterance.audio, utterance.duration, state.st_size, state.st_mtime_ns)
-        digest.update("\0".join(map(str, facts)).encode())
+        digest.update("\0".join(map(str, facts)).encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]

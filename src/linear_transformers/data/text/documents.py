@@ -172,7 +172,7 @@ def _key(texts: Sequence[Document], about: str) -> str:
     for text in texts:
         state = text.path.stat()
         facts = (*text, state.st_size, state.st_mtime_ns)
-        digest.update("\0".join(map(str, facts)).encode())
+        digest.update("\0".join(map(str, facts)).encode(errors="surrogateescape"))
     return digest.hexdigest()[:16]
 
 

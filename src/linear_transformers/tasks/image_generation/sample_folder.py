@@ -63,8 +63,9 @@ class SampleRecord:
             own = {f.name for f in fields(cls)} - {"settings"}
             settings = {k: v for k, v in found.items() if k not in own and k not in RATES}
             record = cls(settings, **{k: v for k, v in found.items() if k in own})
-            assert all({"number", "file"} <= row.keys() for row in record.images)
-        except (ValueError, AttributeError, TypeError, AssertionError) as error:
+            if not all({"number", "file"} <= row.keys() for row in record.images):
+                raise ValueError
+        except (ValueError, AttributeError, TypeError) as error:
             raise ValueError(
                 f"{path} is damaged: it is no record of sampled images. Remove the folder, or "
                 "choose another with out=DIR."

@@ -18,7 +18,7 @@ from rich.panel import Panel
 from rich.text import Text
 
 from linear_transformers.config.ranges import Count, Positive, Seed, Share
-from linear_transformers.files import replacing
+from linear_transformers.files import naming, replacing
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.folder import claim_folder, shown
 from linear_transformers.runs.sweeps import Outcome
@@ -74,12 +74,12 @@ class SampleText(Use[LanguageModel]):
             stepper=stepper,
         )
         folder = self._folder(trained)
-        texts, why = _Texts(folder, prompt), f"length={self.length}"
+        texts, why = _Texts(folder, prompt), "stopped"
         with watch(folder) as output:
             try:
                 texts.draw(islice(continuations, self.length))
+                why = f"length={self.length}"
             except Stopped as stopped:
-                why = "stopped"
                 stopped.lines.append(f"kept     {texts.count} tokens of each text")
                 raise
             finally:
@@ -173,7 +173,8 @@ class _Texts:
         self._rest = [text.end(why) for text in self._texts]
         self._write(self._rest)
         for file in self._files:
-            file.close()
+            with naming(file.name):
+                file.close()
 
     def show_end(self) -> None:
         """Show what is still to be shown, after `end`."""
@@ -214,7 +215,8 @@ class _Texts:
 
     def _write(self, added: Sequence[str]) -> None:
         for file, text in zip(self._files, added, strict=True):
-            file.write(text)
+            with naming(file.name):
+                file.write(text)
 
     def _side_by_side(self) -> AbstractContextManager[Any]:
         """Show several texts on a terminal, the last lines of each, from time to time."""

@@ -1,6 +1,7 @@
 """Transcripts as lines of text: written, and read again to go on with what is missing."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -84,8 +85,15 @@ class Transcript:
         """Refuse recordings whose lines nobody could tell apart.
 
         Raises:
-            ValueError: Two have one id.
+            ValueError: Two have one id, or a name would break its line.
         """
+        if self.format == "phones":
+            broken = next((name for name in names if re.search(r"[\t\r\n]", name)), None)
+            if broken is not None:
+                raise ValueError(
+                    f"The name {broken!r} holds a tab or the end of a line, which format=phones "
+                    "puts between recordings. Use format=json, or rename it."
+                )
         # A manifest may repeat a recording.
         key, count = Counter(map(self.key, dict.fromkeys(names))).most_common(1)[0]
         if count > 1:
