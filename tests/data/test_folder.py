@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,12 +130,15 @@ def test_a_file_for_a_folder_and_a_single_picture_are_told(tmp_path, raises_one_
 
 
 def test_folders_and_pictures_may_have_any_name(tmp_path):
-    folder = tmp_path / "d [1], {a}=ü (2) it's ${x}"
+    folder = tmp_path / "d [1], {a}=ü (2) it's"
     pictures(folder, 5)
     with contextlib.suppress(OSError):  # where file systems have names in UTF-8 alone
         (folder / "000.png").rename(folder / os.fsdecode(b"\xff.png"))
     words = (*TINY, "data=folder", f"data.path={folder}", "data.batch_size=1", "data.size=4")
-    run("train", *words, "trainer=cpu", "trainer.max_steps=1", f"paths.runs={tmp_path}/runs")
+    runs = f"{folder}/runs of it"
+    run("train", *words, "trainer=cpu", "trainer.max_steps=1", f"paths.runs={runs}", "run_id=a")
+    run("sample", f"ckpt={runs}/a", "n=1", "mode=generate", "gif=false", f"out={folder} (out)")
+    assert Path(f"{folder} (out)/0000.png").is_file()
 
 
 @pytest.mark.parametrize("key", ["val_size", "test_size"])

@@ -17,7 +17,7 @@ import yaml
 
 from linear_transformers.config.messages import (
     in_quotes,
-    is_plain,
+    is_place,
     unknown_key,
     without_interpolation,
 )
@@ -145,7 +145,7 @@ class Configurations:
     def quoted(self, words: Sequence[str], tasks: Iterable[str]) -> list[str]:
         """Return words of a command line, of which texts and places are in quotes.
 
-        Texts are the values of verbatim options; for places, see `_is_place`.
+        Texts are the values of verbatim options; for places, see `is_place`.
 
         Args:
             words: The words.
@@ -157,7 +157,7 @@ class Configurations:
         parts = ((word, *word.partition("=")) for word in words)
         return [
             f"{key}={in_quotes(without_interpolation(value))}"
-            if key in literal or _is_place(value)
+            if key in literal or is_place(value)
             else word
             for word, key, _, value in parts
         ]
@@ -182,19 +182,6 @@ def conf_folder() -> Path:
     """Return the folder of the configurations: a wheel holds it, a checkout has it beside src/."""
     inside = PACKAGE / "conf"
     return inside if inside.is_dir() else PACKAGE.parents[1] / "conf"
-
-
-def _is_place(value: str) -> bool:
-    """Return whether a value that Hydra's grammar would refuse, or take apart, is a path: of what
-    exists, or of something new in a folder that does."""
-    if not value or is_plain(value):
-        return False
-    parted = "," in value or "\\" in value  # several values, or Hydra's own escapes
-    place = Path(value)
-    try:
-        return place.exists() or ("/" in value and not parted and place.parent.is_dir())
-    except OSError:  # longer than a name can be
-        return False
 
 
 def _has(node: object, name: str) -> bool:

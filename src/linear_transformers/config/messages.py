@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
+from pathlib import Path
 from reprlib import Repr
 
 
@@ -38,6 +39,19 @@ def override(key: str, value: object) -> str:
 def is_plain(text: str) -> bool:
     """Return whether Hydra reads a text as it is, without quotes."""
     return re.fullmatch(r"[\w/.:@%+?|-]+", text, re.ASCII) is not None
+
+
+def is_place(value: str) -> bool:
+    """Return whether a value that Hydra's grammar would refuse, or take apart, is a path: of what
+    exists, or of something new in a folder that does."""
+    if not value or is_plain(value):
+        return False
+    place = Path(value)
+    parted = "," in place.name or "\\" in value  # several values, or Hydra's own escapes
+    try:
+        return place.exists() or ("/" in value and not parted and place.parent.is_dir())
+    except OSError:  # longer than a name can be
+        return False
 
 
 def in_quotes(text: str) -> str:
