@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import zlib
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,8 +136,8 @@ def test_folders_and_pictures_may_have_any_name(tmp_path):
     words = (*TINY, "data=folder", f"data.path={folder}", "data.batch_size=1", "data.size=4")
     runs = f"{folder}/runs of it"
     run("train", *words, "trainer=cpu", "trainer.max_steps=1", f"paths.runs={runs}", "run_id=a")
-    run("sample", f"ckpt={runs}/a", "n=1", "mode=generate", "gif=false", f"out={folder} (out)")
-    assert Path(f"{folder} (out)/0000.png").is_file()
+    run("sample", f"ckpt={runs}/a", "n=1", "mode=generate", "gif=false", f"out={folder}/out (1)")
+    assert (folder / "out (1)/0000.png").is_file()
 
 
 @pytest.mark.parametrize("key", ["val_size", "test_size"])
