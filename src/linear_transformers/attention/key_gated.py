@@ -69,7 +69,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
         check_past(q_i, state)
         with without_autocast(v_i):
             inputs = self.prepare(*widened(q_i, k_i, v_i))
-            output, state = type(self).over_position(*inputs, state)
+            output, state = self.over_position(*inputs, state)
             return self._normed(output, v_i.dtype), state
 
     def select(self, state: MatrixState, rows: sh.Rows) -> Tensor:
@@ -83,9 +83,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
             check_past(q, state)
         with without_autocast(v):
             inputs = self.prepare(*widened(q, k, v))
-            outputs, state = type(self).over_sequence(
-                *inputs, state=state, chunk_size=self.chunk_size
-            )
+            outputs, state = self.over_sequence(*inputs, state=state, chunk_size=self.chunk_size)
             return self._normed(outputs, v.dtype), state
 
     def _normed(self, x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -123,8 +121,8 @@ class RetentionAttention(FastWeightAttention):
         chunk_size: The positions of a chunk, l. Only speed depends on it.
     """
 
-    over_sequence = decayed
-    over_position = decayed_step
+    over_sequence = staticmethod(decayed)
+    over_position = staticmethod(decayed_step)
 
     @ranged
     def __init__(self, num_heads: int, head_dim: int, *, chunk_size: Size = 64):
@@ -147,8 +145,8 @@ class GatedLinearAttention(FastWeightAttention):
         head_dim: The width of queries, keys and values of a head: d and m.
     """
 
-    over_sequence = decayed
-    over_position = decayed_step
+    over_sequence = staticmethod(decayed)
+    over_position = staticmethod(decayed_step)
     chunk_size: int = 16
 
     def __init__(self, num_heads: int, head_dim: int):
@@ -172,8 +170,8 @@ class DeltaAttention(FastWeightAttention):
         chunk_size: The positions of a chunk, l. Only speed depends on it.
     """
 
-    over_sequence = delta
-    over_position = delta_step
+    over_sequence = staticmethod(delta)
+    over_position = staticmethod(delta_step)
 
     @ranged
     def __init__(self, num_heads: int, head_dim: int, *, chunk_size: Size = 64):

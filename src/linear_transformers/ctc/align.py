@@ -1,13 +1,12 @@
 """Forced alignment: the places in time of known labels."""
 
 from collections.abc import Sequence
-from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torchaudio.functional import forced_align
+from torchaudio.functional import forced_align, merge_tokens
 
 
 class Span(NamedTuple):
@@ -30,12 +29,6 @@ def align(scores: Float[Tensor, "t p"], labels: Sequence[int]) -> list[Span]:
         return []
     log_probs = scores.float().log_softmax(-1).cpu()
     path, found = forced_align(log_probs[None], torch.tensor([list(labels)]), blank=0)
-    spans, frame = [], 0
-    for label, run in groupby(path[0].tolist()):
-        end = frame + len(list(run))
-        if label != 0:
-            probability = found[0, frame:end].exp().mean().item()
-            spans.append(Span(label, frame, end, probability))
-        frame = end
-    assert [span.label for span in spans] == list(labels)
-    return spans
+    spans = merge_tokens(path[0], found[0].exp())
+    assert [span.token for span in spans] == list(labels)
+    return [Span(span.token, span.start, span.end, span.score) for span in spans]

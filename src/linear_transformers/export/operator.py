@@ -6,8 +6,6 @@ Without a strength b_i the state is not corrected, without a decay g_i nothing i
 no normaliser: a column of ones beside the values gives linear attention's.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,25 +14,16 @@ from torch import Tensor
 
 from linear_transformers.attention import LinearAttention
 from linear_transformers.export.steps import BATCH, SequenceStep
-from linear_transformers.kernels import KERNELS
-from linear_transformers.kernels.registry import Kernel
-from linear_transformers.mixers import MultiHeadAttention, convolution
-from linear_transformers.mixers.fast_weights import (
-    DeltaNet,
-    FastWeights,
-    GatedLinearAttention,
-    MultiScaleRetention,
-)
+from linear_transformers.mixers import MultiHeadAttention
+from linear_transformers.mixers.fast_weights import DeltaNet, FastWeights
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.models.transformer import StackState
-from linear_transformers.ops.convolution import convolved
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.precision import mapped
 from linear_transformers.ops.recurrent import LinearState
 
 OPSET, NAME = 27, "LinearAttention"
 DOMAIN = "linear_transformers"  # the operator's, until the graph is one of ONNX 27
-KERNEL = "onnx"
 LENGTH = 5  # of the example that is traced; any other will do
 
 
@@ -51,11 +40,14 @@ class SequencesByOperator(SequenceStep):
     def __init__(self, model: AutoregressiveTransformer):
         super().__init__(model)
         self.inputs = {"token": torch.zeros(BATCH, LENGTH, dtype=torch.long)}
-        for mixer in self.model.stack.mixers:
+        mixers: list[Any] = self.model.stack.mixers
+        for mixer in mixers:
             attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
             if type(attention) is LinearAttention and not mixer.rotary:
-                attention.kernel = KERNEL
-            elif not isinstance(mixer, FastWeights):
+                mixer.attention._run = _linear
+            elif isinstance(mixer, FastWeights):
+                mixer.over_sequence = _delta if isinstance(mixer, DeltaNet) else _decayed
+            else:
                 raise ValueError(
                     f"onnx_prefill=operator was asked for, and {mixer.name} here is not made of "
                     f"ONNX's {NAME}. Use onnx_prefill=scan, which every step has."
@@ -63,8 +55,7 @@ class SequencesByOperator(SequenceStep):
 
     def step(self, *inputs: Tensor, position: Tensor, state: Any) -> tuple[Tensor, Any]:
         (tokens,) = inputs
-        with _by_operator():
-            parameters, after = self.model.prefill(tokens, StackState(position, state))
+        parameters, after = self.model.prefill(tokens, StackState(position, state))
         return parameters, after.layers
 
 
@@ -136,24 +127,3 @@ def _delta(
     chunk_size: int,
 ) -> tuple[Tensor, Tensor]:
     return recurrence(q, k, v, state, log_decay, strength)
-
-
-@contextmanager
-def _by_operator() -> Iterator[None]:
-    """Compute the recurrences of mixers by `recurrence`, and convolutions in PyTorch."""
-    changes = [
-        (convolution, "convolved", convolved),
-        (MultiScaleRetention, "over_sequence", _decayed),
-        (GatedLinearAttention, "over_sequence", _decayed),
-        (DeltaNet, "over_sequence", _delta),
-    ]
-    before = [(owner, name, vars(owner)[name]) for owner, name, _ in changes]
-    try:
-        for owner, name, value in changes:
-            setattr(owner, name, value)
-        KERNELS[KERNEL] = Kernel(_linear)
-        yield
-    finally:
-        for owner, name, value in before:
-            setattr(owner, name, value)
-        KERNELS.pop(KERNEL, None)

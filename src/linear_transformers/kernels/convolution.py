@@ -49,7 +49,7 @@ def convolved(
             f"The convolution was given {list(x.shape)}, and takes [batch, time, "
             f"{weight.shape[-1]} channels]."
         )
-    if x.device.type != "cpu" or is_transformed(x, weight):
+    if x.device.type != "cpu" or is_transformed(x, weight) or torch.compiler.is_exporting():
         return defined(x, weight, ahead=ahead)
     return _forward_op(x, weight.to(accumulation_dtype(x.dtype)), ahead)
 

@@ -59,7 +59,7 @@ class FastWeights(MultiHead):
     constant_state: bool = True
     divisible: bool = True
     free_options: ClassVar[frozenset[str]] = frozenset({"chunk_size"})
-    over_sequence: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
+    over_sequence: Callable[..., tuple[Tensor, Tensor]]
     over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     over_piece: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     chunk_size: int
@@ -70,9 +70,9 @@ class FastWeights(MultiHead):
         model_dim: int,
         num_heads: int,
         *,
-        expand_k: float,
-        expand_v: float,
-        chunk_size: int,
+        expand_k: Positive = 1.0,
+        expand_v: Positive = 1.0,
+        chunk_size: Size = 32,
         num_key_heads: Size | None = None,
         output_norm: bool = True,
         **parts: Any,
@@ -105,13 +105,11 @@ class FastWeights(MultiHead):
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
             if isinstance(past, Piece):
-                past = past.state_before(*type(self).over_piece(*inputs[1:]))
+                past = past.state_before(*self.over_piece(*inputs[1:]))
             elif past is not None:
                 check_past(x, past)
                 past = for_group(past, self.group, dim=1)
-            outputs, past = type(self).over_sequence(
-                *inputs, state=past, chunk_size=self.chunk_size
-            )
+            outputs, past = self.over_sequence(*inputs, state=past, chunk_size=self.chunk_size)
             return outputs, one_of_group(past, self.group)
 
     def mix_one(
@@ -128,7 +126,7 @@ class FastWeights(MultiHead):
         check_past(x, past)
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
-            output, past = type(self).over_position(*inputs, for_group(past, self.group, dim=1))
+            output, past = self.over_position(*inputs, for_group(past, self.group, dim=1))
             return output, one_of_group(past, self.group)
 
     def empty_past(
@@ -165,17 +163,15 @@ class MultiScaleRetention(FastWeights):
     Args:
         model_dim: See `FastWeights`.
         num_heads: See `FastWeights`.
-        expand_k: See `FastWeights`.
         expand_v: See `FastWeights`.
         rotary: See `MultiHead`.
         output_gate: See `MultiHead`.
-        chunk_size: See `FastWeights`.
         **parts: See `FastWeights` and `MultiHead`.
     """
 
-    over_sequence = decayed
-    over_position = decayed_step
-    over_piece = decayed_over_piece
+    over_sequence = staticmethod(decayed)
+    over_position = staticmethod(decayed_step)
+    over_piece = staticmethod(decayed_over_piece)
 
     @ranged
     def __init__(
@@ -183,17 +179,13 @@ class MultiScaleRetention(FastWeights):
         model_dim: Size,
         num_heads: Size,
         *,
-        expand_k: Positive = 1.0,
         expand_v: Positive = 2.0,
         rotary: bool = True,
         output_gate: str | None = "silu",
-        chunk_size: Size = 32,
         **parts: Any,
     ):
-        own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
-        super().__init__(
-            model_dim, num_heads, **own, rotary=rotary, output_gate=output_gate, **parts
-        )
+        parts |= {"expand_v": expand_v, "rotary": rotary, "output_gate": output_gate}
+        super().__init__(model_dim, num_heads, **parts)
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:
         head = torch.arange(self.num_key_heads, device=x.device, dtype=accumulation_dtype(x.dtype))
@@ -213,16 +205,15 @@ class GatedLinearAttention(FastWeights):
         model_dim: See `FastWeights`.
         num_heads: See `FastWeights`.
         expand_k: See `FastWeights`.
-        expand_v: See `FastWeights`.
         decay_rank: The rank of the decays' projection.
         output_gate: See `MultiHead`.
         chunk_size: See `FastWeights`.
         **parts: See `FastWeights` and `MultiHead`.
     """
 
-    over_sequence = decayed
-    over_position = decayed_step
-    over_piece = decayed_over_piece
+    over_sequence = staticmethod(decayed)
+    over_position = staticmethod(decayed_step)
+    over_piece = staticmethod(decayed_over_piece)
 
     @ranged
     def __init__(
@@ -231,14 +222,13 @@ class GatedLinearAttention(FastWeights):
         num_heads: Size,
         *,
         expand_k: Positive = 0.5,
-        expand_v: Positive = 1.0,
         decay_rank: Size = 16,
         output_gate: str | None = "silu",
         chunk_size: FineChunk = FINE_CHUNK,
         **parts: Any,
     ):
-        own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
-        super().__init__(model_dim, num_heads, **own, output_gate=output_gate, **parts)
+        parts |= {"expand_k": expand_k, "output_gate": output_gate, "chunk_size": chunk_size}
+        super().__init__(model_dim, num_heads, **parts)
         self.decay = nn.Sequential(
             nn.Linear(model_dim, decay_rank, bias=False),
             nn.Linear(decay_rank, self.num_key_heads * self.key_dim),
@@ -260,20 +250,17 @@ class DeltaNet(FastWeights):
     Args:
         model_dim: See `FastWeights`.
         num_heads: See `FastWeights`.
-        expand_k: See `FastWeights`.
-        expand_v: See `FastWeights`.
         short_convolution: See `MultiHead`.
         qk_norm: See `MultiHead`; no other norm keeps the memory bounded.
-        chunk_size: See `FastWeights`.
         **parts: See `FastWeights` and `MultiHead`.
 
     Raises:
         ValueError: The norm is another; see `FastWeights`.
     """
 
-    over_sequence = delta
-    over_position = delta_step
-    over_piece = delta_over_piece
+    over_sequence = staticmethod(delta)
+    over_position = staticmethod(delta_step)
+    over_piece = staticmethod(delta_over_piece)
     activates: ClassVar[bool] = True
 
     @ranged
@@ -282,11 +269,8 @@ class DeltaNet(FastWeights):
         model_dim: Size,
         num_heads: Size,
         *,
-        expand_k: Positive = 1.0,
-        expand_v: Positive = 1.0,
         short_convolution: Taps | None = 4,
         qk_norm: str | None = "l2",
-        chunk_size: Size = 32,
         **parts: Any,
     ):
         if qk_norm != "l2":
@@ -294,9 +278,8 @@ class DeltaNet(FastWeights):
                 f"qk_norm={qk_norm} was asked for; with keys longer than 1, what the delta rule "
                 "corrects grows without bound. Use qk_norm=l2."
             )
-        own = {"expand_k": expand_k, "expand_v": expand_v, "chunk_size": chunk_size}
         parts |= {"short_convolution": short_convolution, "qk_norm": qk_norm}
-        super().__init__(model_dim, num_heads, **own, **parts)
+        super().__init__(model_dim, num_heads, **parts)
         self.strength = nn.Linear(model_dim, self.num_key_heads, bias=False)
 
     def gates(self, x: Tensor) -> tuple[Tensor, ...]:

@@ -1,17 +1,16 @@
 """Copying a word, symbol by symbol: Katharopoulos et al. (2020), section 4.1."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Bool
-from torch import Tensor, nn
+from torch import Tensor
 
 from linear_transformers.config.ranges import Count
 from linear_transformers.data.copies import Copies, CopyShape
 from linear_transformers.data.sequences import to_sequences
-from linear_transformers.distributions import Categorical, ValueDistribution
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import claim_folder
 from linear_transformers.runs.sweeps import Outcome
@@ -64,27 +63,14 @@ class Copying(SequenceTask):
         shape: See `SequenceTask`.
         model: See `SequenceTask`.
         distribution: See `SequenceTask`.
-
-    Raises:
-        ValueError: The distribution is not categorical: symbols have no order.
     """
 
     shape_class = CopyShape
+    unordered = "Copied symbols"
     uses: ClassVar = {"sample": SampleCopies, "export": ExportSequences}
     trained_class = SequenceModel
     figures = (Figure("loss", "nats a symbol"), Figure("accuracy", "of symbols", "max"))
     shape: CopyShape
-
-    def __init__(
-        self,
-        shape: CopyShape,
-        model: Callable[..., nn.Module],
-        *,
-        distribution: Callable[[int], ValueDistribution],
-    ):
-        super().__init__(shape, model, distribution=distribution)
-        if not isinstance(self.distribution, Categorical):
-            raise ValueError("Copied symbols have no order: use task/distribution=categorical.")
 
     def loss(self, batch: Sequences) -> Loss:
         nats, _, copied = self._copied(batch)

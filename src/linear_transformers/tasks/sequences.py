@@ -1,14 +1,14 @@
 """The base of tasks that predict each value of a sequence from those before it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Integer, Shaped
 from torch import Tensor, nn
 
 from linear_transformers.data.sequences import SequenceShape
-from linear_transformers.distributions import ValueDistribution
+from linear_transformers.distributions import Categorical, ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.ops.pieces import Place
 from linear_transformers.tasks.base import Task
@@ -25,9 +25,11 @@ class SequenceTask(Task):
         distribution: Makes the distribution of a value from the number of values.
 
     Raises:
-        ValueError: The stack has no recurrent form, or is not causal.
+        ValueError: The stack has no recurrent form, or is not causal; or values have no order, and
+            the distribution is not categorical.
     """
 
+    unordered: ClassVar[str | None] = None  # what values are, where they have no order
     model: AutoregressiveTransformer
     place = Place(0, 1)  # of this device among those that sequences are cut over
 
@@ -39,6 +41,8 @@ class SequenceTask(Task):
         distribution: Callable[[int], ValueDistribution],
     ):
         self.distribution = distribution(shape.num_values)
+        if self.unordered and not isinstance(self.distribution, Categorical):
+            raise ValueError(f"{self.unordered} have no order: use task/distribution=categorical.")
         stack = model(max_length=shape.axes)
         if not isinstance(stack, Transformer):
             raise ValueError(

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from linear_transformers.data.text import NOTHING, TextShape, TextSource
-from linear_transformers.distributions import Categorical, ValueDistribution
 from linear_transformers.models import StackState
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.shapes import TextBatch
@@ -33,28 +32,18 @@ class LanguageModeling(SequenceTask):
     Args:
         shape: See `SequenceTask`.
         model: See `SequenceTask`.
-        distribution: See `SequenceTask`.
-
-    Raises:
-        ValueError: The distribution is not categorical: tokens have no order.
+        **options: See `SequenceTask`.
     """
 
     shape_class = TextShape
+    unordered = "Tokens"
     uses: ClassVar = {"sample": SampleText, "export": ExportTexts}
     trained_class = LanguageModel
     figures = (Figure("bits_per_byte", "bits/byte"), Figure("perplexity", "of a token"))
     shape: TextShape
 
-    def __init__(
-        self,
-        shape: TextShape,
-        model: Callable[..., nn.Module],
-        *,
-        distribution: Callable[[int], ValueDistribution],
-    ):
-        super().__init__(shape, model, distribution=distribution)
-        if not isinstance(self.distribution, Categorical):
-            raise ValueError("Tokens have no order: use task/distribution=categorical.")
+    def __init__(self, shape: TextShape, model: Callable[..., nn.Module], **options: Any):
+        super().__init__(shape, model, **options)
         self.bytes_of = torch.tensor([len(piece) for piece in shape.tokenizer.pieces])
         self._state: StackState | None = None  # after the last batch of training
         self._evaluated: StackState | None = None  # of evaluation, which comes between them
