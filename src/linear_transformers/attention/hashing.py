@@ -25,7 +25,7 @@ class HashPlanes(nn.Module):
         num_buckets: The number of buckets of a round, which is even.
 
     Raises:
-        ValueError: There are no rounds, or the number of buckets is odd.
+        ValueError: The number of buckets is odd.
     """
 
     planes: Tensor

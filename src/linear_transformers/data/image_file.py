@@ -10,7 +10,6 @@ from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
 
 from linear_transformers.data.images import Images, ImageShape
 
-# Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
 FORMATS = ("PNG", "JPEG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000", "TGA")
 TURNED = 4  # orientations above it exchange rows and columns
 # Each decoder has its own errors for what is not as it should be.
@@ -19,6 +18,7 @@ DAMAGE = (
     UserWarning, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
 )  # fmt: skip
 ORIENTED = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # keys of `info`
+# Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 

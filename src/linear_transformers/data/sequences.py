@@ -1,4 +1,4 @@
-"""Data sets of sequences of small integers in memory, and loaders over them."""
+"""Data sets of sequences of small integers, and loaders over them."""
 
 import atexit
 import weakref

@@ -8,7 +8,7 @@
 
 #include "cpp_vectors.h"
 
-// `cpp_convolution.py` has the same fields. y_t = sum over j of weight_j x_(t - taps + 1 + ahead + j).
+// `convolution.py` has the same fields. y_t = sum over j of weight_j x_(t - taps + 1 + ahead + j).
 struct Call {
   const void *x, *weight, *d_y;  // [b, t, c], with x's rows anywhere; [taps, c]; [b, t, c]
   void *y, *d_x, *d_weight;      // [b, t, c]; the last, one for each sequence, [b, taps, c]

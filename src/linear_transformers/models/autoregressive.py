@@ -1,4 +1,4 @@
-"""The image model of Katharopoulos et al. (2020), section 4.2: every value given those before.
+"""A model of every value given those before: Katharopoulos et al. (2020), section 4.2, of images.
 
 The model reads tokens: the start token, then the values. Its outputs at a position are the
 parameters of the *next* value's distribution, so the first value is modelled too.

@@ -67,7 +67,6 @@ class Transformer(nn.Module):
     Attributes:
         input_dim: The width of the inputs, i.
         model_dim: The width of the outputs, e.
-        is_hybrid: Whether some layers are local ones.
         draws: What masks of dropout are drawn from in training.
 
     Raises:
@@ -104,7 +103,6 @@ class Transformer(nn.Module):
             gated = max(8, round(model_dim / 3) * 8)  # in all as many weights as without a gate
             feedforward_dim = gated if activation == "swiglu" else 4 * model_dim
         self.causal = causal
-        self.is_hybrid = local is not None
         self.activation_checkpointing = activation_checkpointing
         self.model_dim = model_dim
         self.positions = Positions(
