@@ -264,7 +264,8 @@ def test_a_full_disk_behind_standard_output_is_named(runs, tmp_path):
         )  # fmt: skip
     assert process.returncode == 1
     said = process.stderr.splitlines()[-1]
-    assert said.startswith("error: No space left on device, for what is printed or in ")
+    assert said.startswith("error: ")
+    assert said.endswith("Or what is printed goes to a full disk.")
 
 
 # From Python.

@@ -330,11 +330,10 @@ def _for_people(error: Exception, runs: Path) -> str | None:
 
     if isinstance(error, OSError):
         full = error.errno in (ENOSPC, EDQUOT, EFBIG)
-        if file := error.filename:
-            return f"{file}: {error.strerror}{f'; {room(Path(file))}' if full else ''}."
-        return (
-            f"{error.strerror}, for what is printed or in {runs}; {room(runs)}." if full else None
-        )
+        if not (file := error.filename or (runs if full else None)):
+            return None
+        message = f"{file}: {error.strerror}{f'; {room(Path(file))}' if full else ''}."
+        return message if error.filename else f"{message} Or what is printed goes to a full disk."
     if out_of_memory(error):
         return (
             f"Out of memory ({first_line(error)}). Make the model, its inputs or batches smaller."
