@@ -4,6 +4,7 @@ import json
 import sys
 
 import pytest
+import wandb
 import wandb_workspaces.workspaces as workspaces
 
 from linear_transformers.tracking import dashboard
@@ -43,6 +44,15 @@ def test_it_is_saved_once(folder, monkeypatch, capsys):
     assert capsys.readouterr().out == "https://wandb.ai/me/p\n"
     dashboard.main(["a", "--entity", "me", "--runs", str(folder.parent)])
     assert len(saved) == 2
+
+
+def test_what_the_server_refuses_is_one_line(folder, monkeypatch):
+    def save(self):
+        raise wandb.errors.UsageError("No API key configured. Use `wandb login` to log in.")
+
+    monkeypatch.setattr(workspaces.Workspace, "save", save)
+    with pytest.raises(SystemExit, match=r"^error: No API key configured\. Use `wandb login`"):
+        dashboard.main([str(folder), "--entity", "me"])
 
 
 def test_what_cannot_be_plotted_is_refused(tmp_path, monkeypatch, raises_one_line, folder):

@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import wandb
 import yaml
 
+from linear_transformers.config.messages import first_line
 from linear_transformers.provenance import call_with
 from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import rows_of
@@ -35,9 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(f"error: {options.run} is no run, neither in {options.runs} nor a folder.")
     try:
         view = workspace(folder, entity=options.entity, project=options.project, by=options.by)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from error
-    view.save()
+        view.save()
+    except (ValueError, wandb.Error) as error:
+        raise SystemExit(f"error: {first_line(error)}.") from error
     print(view.url)
 
 
