@@ -80,9 +80,7 @@ def scores(
     pairs = data.pairs("test")
     texts, references = [pair.source for pair in pairs], [pair.target for pair in pairs]
     found: dict[str, float] = {"pairs": len(pairs)}
-    penalty: dict[str, Any] = {}
-    if length_penalty is not None:
-        penalty = {"length_penalty": length_penalty}
+    penalty: dict[str, Any] = {} if length_penalty is None else {"length_penalty": length_penalty}
     for suffix, options in (("", penalty), ("_greedy", {"beam": 1})):
         best = [hypotheses[0].text for hypotheses in trained.translate(texts, **options)]
         for score in judged(best, references):

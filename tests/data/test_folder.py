@@ -124,7 +124,7 @@ def test_a_file_for_a_folder_and_a_single_picture_are_told(tmp_path, raises_one_
     pictures(tmp_path / "one", 1)
     with raises_one_line("000.png is a file"):
         FolderImages(f"{tmp_path}/one/000.png", **OPTIONS).splits  # noqa: B018
-    with raises_one_line("of 1 images none can be held out", "at least three"):
+    with raises_one_line("no image can be held out of 1", "at least three"):
         FolderImages(f"{tmp_path}/one", **OPTIONS).splits  # noqa: B018
 
 

@@ -255,7 +255,7 @@ def test_a_reader_that_has_read_enough_loses_nothing(runs, tmp_path):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_behind_standard_output_is_named(runs, tmp_path):
+def test_a_full_disk_behind_standard_output_is_told(runs, tmp_path):
     words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", f"out={tmp_path}/out"]
     with Path("/dev/full").open("w") as full:
         process = subprocess.run(

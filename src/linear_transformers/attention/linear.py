@@ -160,8 +160,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             q, k = self._features(q, k)
             outputs, past = rotated_linear(q, k, v, rotation, eps=self.eps, state=past)
         else:
-            inputs = *self._scaled(q, k), v
-            outputs, past = self._run(*inputs, phi=self.feature_map, eps=self.eps, state=past)
+            q, k = self._scaled(q, k)
+            outputs, past = self._run(q, k, v, phi=self.feature_map, eps=self.eps, state=past)
         return outputs, self._one_of_group(past)
 
     def past_before(
@@ -216,10 +216,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         numerator = rotation(q_features)
         return read(q_features, memory, eps=self.eps, rotated=numerator).to(v.dtype)
 
-    def _run(self, *inputs: Tensor, **options: Any) -> tuple[Tensor, LinearState]:
-        return kernels.KERNELS[self._chosen(inputs[2].device, inputs[2].dtype)].run(
-            *inputs, **options
-        )
+    def _run(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, LinearState]:
+        return kernels.KERNELS[self._chosen(v.device, v.dtype)].run(q, k, v, **options)
 
     def _by_products(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
         """Return the outputs of a short sequence, without features."""

@@ -15,14 +15,7 @@ from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseExceptio
 from omegaconf.resolvers import oc
 
 from linear_transformers.config.folder import OF_FILES, Configurations
-from linear_transformers.config.messages import (
-    first_line,
-    in_quotes,
-    is_place,
-    nearest,
-    unknown_key,
-    without_interpolation,
-)
+from linear_transformers.config.messages import first_line, in_quotes, nearest, unknown_key
 from linear_transformers.provenance import call_with
 
 # Plugins of Hydra's, and the extras of this project that bring them.
@@ -154,22 +147,19 @@ def check_sweep(words: Sequence[str]) -> None:
 
 
 def with_names(words: Sequence[str]) -> list[str]:
-    """Return words of a command line, of which names are in quotes where Hydra would read numbers,
-    in run_id=12e4567 infinity, and places where it would take them apart."""
+    """Return words of a command line, of which names are in quotes where Hydra would read numbers:
+    in run_id=12e4567, infinity."""
 
     def quoted(key: str, name: str) -> str:
         plain = re.fullmatch(r"[\w.+-]+", name)
         read = _parsed(f"{key}={name}").value() if plain else None
         return name if read is None or str(read) == name else in_quotes(name)
 
-    def named(key: str, value: str) -> str:
-        if is_place(value):
-            return in_quotes(without_interpolation(value))
-        return ",".join(quoted(key, name) for name in value.split(","))
-
     parts = ((word, *word.partition("=")) for word in words)
     return [
-        f"{key}={named(key, value)}" if key in NAMES or key.startswith("paths.") else word
+        f"{key}={','.join(quoted(key, name) for name in value.split(','))}"
+        if key in NAMES
+        else word
         for word, key, _, value in parts
     ]
 

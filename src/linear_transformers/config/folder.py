@@ -15,12 +15,7 @@ from textwrap import fill
 
 import yaml
 
-from linear_transformers.config.messages import (
-    in_quotes,
-    is_place,
-    unknown_key,
-    without_interpolation,
-)
+from linear_transformers.config.messages import hydra_value, is_place, unknown_key
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
 WIDTH = 100
@@ -142,23 +137,16 @@ class Configurations:
                     "Set model.KEY=VALUE or optimizer.lr=VALUE."
                 )
 
-    def quoted(self, words: Sequence[str], tasks: Iterable[str]) -> list[str]:
+    def quoted(self, words: Sequence[str]) -> list[str]:
         """Return words of a command line, of which texts and places are in quotes.
 
         Texts are the values of verbatim options; for places, see `is_place`.
-
-        Args:
-            words: The words.
-            tasks: The task whose options the program takes, if it takes any.
         """
-        files = [self.primary, *(self.uses[task] for task in tasks)]
-        read = [yaml.safe_load(file.read_text()) for file in files]
+        read = [yaml.safe_load(file.read_text()) for file in (self.primary, *self.uses.values())]
         literal = {key for options in read for key in options.get("verbatim", ())}
         parts = ((word, *word.partition("=")) for word in words)
         return [
-            f"{key}={in_quotes(without_interpolation(value))}"
-            if key in literal or is_place(value)
-            else word
+            f"{key}={hydra_value(value)}" if key in literal or is_place(value) else word
             for word, key, _, value in parts
         ]
 

@@ -127,8 +127,8 @@ def split_off(
         count = min(1000, max(1, len(images) // 10))
     if len(images) < 2:
         raise ValueError(
-            f"data.{key}: of {len(images)} images none can be held out. Give at least three: to "
-            "train on, to validate and to test."
+            f"data.{key}: no image can be held out of {len(images)}. Give at least three: to train "
+            "on, to validate and to test."
         )
     if not 0 < count < len(images):
         raise ValueError(

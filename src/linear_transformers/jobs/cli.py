@@ -151,9 +151,9 @@ class Program:
         self.found: list[str] = []
         if not {*COMPLETION} & {*arguments}:
             conf.check_keys(overrides)
+            overrides = conf.quoted(overrides)
             if conf.uses:
                 self.found = use_of(self.name, conf, overrides, self.project)
-            overrides = conf.quoted(overrides, [word.partition("=")[2] for word in self.found])
             check_sweep(overrides)
             if self.job == TRAINING:
                 self.found = model_of(conf, overrides, self.project)

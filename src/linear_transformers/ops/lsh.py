@@ -142,7 +142,9 @@ def chunked(
     queries, values = (_heads_first(x, rounds) for x in widened(q, v))
     keys = F.normalize(queries, dim=-1)
     with without_autocast(v):
-        outputs = _attend(queries, keys, values, buckets, size=chunk, causal=causal)
+        outputs = _attend(
+            queries, keys, values, buckets, size=chunk, causal=causal, reach=2 * chunk
+        )
     return outputs.transpose(1, 2).to(dtype)
 
 
@@ -154,7 +156,7 @@ def _attend(
     *,
     size: int,
     causal: bool,
-    reach: int | None = None,
+    reach: int,
 ) -> Float[Tensor, "b h t m"]:
     """Attend among the vectors of each bucket, and average the rounds.
 
@@ -167,7 +169,7 @@ def _attend(
         buckets: The bucket of each.
         size: The size of a chunk.
         causal: Whether later vectors are hidden.
-        reach: How many places back of its bucket each sees; None is as far as the chunks do.
+        reach: How many places back each sees at most.
     """
     length = buckets.shape[-1]
     # Stable: the vectors of one bucket stay in their order.
@@ -180,7 +182,7 @@ def _attend(
     seen = torch.cat([F.pad(own, (0, 0, 1, -1), value=-1), own], dim=-1)
     places = torch.arange(2 * size, device=scores.device)
     back = places[size:].unsqueeze(1) - places  # by how many a query is after what it sees
-    outside = back > (2 * size if reach is None else reach)
+    outside = back > reach
     if causal:
         outside = outside | (back < 0)
     hidden = (own.unsqueeze(-1) != seen.unsqueeze(-2)) | outside

@@ -219,6 +219,11 @@ def test_batches_hold_each_utterance_as_it_is_alone(tmp_path):
     assert seen == 12
 
 
+def test_no_speed_at_all_is_refused(tmp_path, raises_one_line):
+    with raises_one_line("data.speeds is empty"):
+        corpus(tmp_path, speeds=[])
+
+
 def test_features_are_computed_once(tmp_path, monkeypatch):
     write_corpus(tmp_path)
     first = corpus(tmp_path, speeds=[0.9, 1.0])
