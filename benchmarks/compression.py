@@ -12,10 +12,10 @@ import lzma
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.config.choices import checked_choice
-from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
 from linear_transformers.data.base import DataSource, Split
 from linear_transformers.data.text import TextSource
+from linear_transformers.jobs.composition import composed
 from linear_transformers.pictures.tables import markdown
 
 

@@ -22,8 +22,8 @@ from benchmarks.plans import PLANS
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.config.choices import checked
-from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.composition import composed
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling import (

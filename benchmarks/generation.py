@@ -30,9 +30,9 @@ from benchmarks.plots import plot
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.config.choices import checked_choice
-from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
 from linear_transformers.data.text import TextShape
+from linear_transformers.jobs.composition import composed
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling import generate, stepper_of
 from linear_transformers.tasks import LanguageModeling

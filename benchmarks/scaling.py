@@ -29,8 +29,8 @@ from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.attention import CausalAttention
 from linear_transformers.config.choices import checked_choice
-from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.composition import composed
 from linear_transformers.pictures.tables import markdown
 
 SEED = 0

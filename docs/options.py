@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, get_args
 import yaml
 
 from linear_transformers.config.choices import TARGET, Option, options_of, resolved
-from linear_transformers.config.composition import composed
 from linear_transformers.config.folder import Configurations
 from linear_transformers.files import replacing
+from linear_transformers.jobs.composition import composed
 
 PAGE = Path(__file__).with_suffix(".md")
 HEADER = """# Every option

@@ -24,9 +24,9 @@ from linear_transformers import kernels
 from linear_transformers.attention import AttentionFactory
 from linear_transformers.config import choices
 from linear_transformers.config.choices import checked
-from linear_transformers.config.composition import composed as compose
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs import trainer
+from linear_transformers.jobs.composition import composed as compose
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.mixers import MixerFactory, MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from linear_transformers import provenance
-from linear_transformers.provenance import call_of, checkout, command, cores
+from linear_transformers.calls import call_of
+from linear_transformers.provenance import checkout, command, cores
 from tests.conftest import PROJECT
 
 

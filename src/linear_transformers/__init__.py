@@ -6,6 +6,7 @@ Layers, each importing only from those below it:
     callbacks                    Lightning's callbacks
     training | tracking          Lightning's module and loggers: any task
     tasks                        the plug, and the tasks
+    export                       models for elsewhere: ONNX, a page for a browser
     runs                         a run on disk: folder, checkpoints, sweeps
     pictures                     grids, alignments, tables
     sampling | data              steppers, completion, beam search | data sets
@@ -15,7 +16,7 @@ Layers, each importing only from those below it:
     kernels                      compiled implementations: C++, Triton
     feature_maps | ops           phi | pure functions of tensors, in plain PyTorch
     shapes | config | provenance the alphabet | what may be said and named | where a figure is from
-    files | stopping             files that are whole or absent | signals
+    calls | files | stopping     calling a program again | files that are whole or absent | signals
 
 `tasks` and everything below it is free of frameworks, and usable as a library.
 

@@ -4,10 +4,10 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+from linear_transformers.calls import COMMAND
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import nearest
 from linear_transformers.jobs.cli import Program
-from linear_transformers.provenance import COMMAND
 
 USAGE = f"""Transformers that train in parallel and generate as recurrent networks.
 

@@ -1,7 +1,7 @@
 """What a figure depends on besides its configuration: the command, the commit, the machine.
 
-Cheap to import and to call: nothing outside the standard library. Neither the host, nor the user,
-nor an absolute path is in it, so that it can be published.
+Cheap to import and to call. Neither the host, nor the user, nor an absolute path is in it, so that
+it can be published.
 """
 
 import json
@@ -11,15 +11,13 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from datetime import date
-from importlib.metadata import PackageNotFoundError, distributions, version
-from itertools import pairwise
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
+from linear_transformers.calls import COMMAND, with_editable
 from linear_transformers.files import replacing
 
 # What `git describe --always --abbrev=40 --exclude='*' --dirty` prints, for copies: they have no
@@ -34,7 +32,6 @@ INSTRUCTIONS = re.compile(  # those that decide how fast products are, as Linux 
 )
 ABSOLUTE = re.compile(r"(?:(?<![\w./:~}-])|(?<=://))/[^\s,'\"\])}]*")
 GIGABYTE = 1e9
-COMMAND = "linear-transformers"
 
 
 def provenance() -> dict[str, Any]:
@@ -69,83 +66,6 @@ def read_provenance(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-def call_of(program: str) -> str:
-    """Return how to call a program of this project, the way that this process was called."""
-    script = Path(sys.argv[0])
-    words = [COMMAND, program]
-    if _is_script(script):
-        own = _with_editable(map(os.path.relpath, _editable()))
-        words = ["uv", "run", *own, os.path.relpath(script.with_name(f"{program}.py"))]
-    return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
-
-
-def call_again(program: str, *words: str, without: Sequence[str] = ()) -> str:
-    """Return this process's call of a program with some options replaced, added or left out.
-
-    Args:
-        program: The program.
-        words: The options that are replaced or added, KEY=VALUE.
-        without: The keys of those that are left out.
-    """
-    keys = [f"{key}=" for key in (*(word.partition("=")[0] for word in words), *without)]
-    arguments = sys.argv[1:] if _is_script(Path(sys.argv[0])) else sys.argv[2:]
-    own = [*_folders_of_ones_own(sys.argv[1:])]  # call_of repeats them
-    kept = [a for a in arguments if a not in own and not a.startswith(tuple(keys))]
-    return f"{call_of(program)} {shlex.join([*kept, *words])}"
-
-
-def call_of_tool(words: str, *, extra: str | None = None) -> str:
-    """Return how to call a tool of this environment, the way that this process was called.
-
-    Args:
-        words: The tool and its arguments.
-        extra: The extra of this project that brings the tool.
-    """
-    if not _is_script(Path(sys.argv[0])):
-        return words
-    return f"uv run --extra {extra} {words}" if extra else f"uv run {words}"
-
-
-def call_with(extra: str) -> str:
-    """Return how to get what an extra of this project brings: this call with it, or pip's."""
-    program, *arguments = sys.argv
-    if not _is_script(Path(program)):
-        return f"pip install '{COMMAND}[{extra}]'"
-    return shlex.join(["uv", "run", "--extra", extra, os.path.relpath(program), *arguments])
-
-
-def in_words_of_this_call(text: str) -> str:
-    """Return a text in which programs are called the way that this process was called."""
-    return re.sub(r"uv run (\w+)\.py", lambda match: call_of(match[1]), text)
-
-
-def _editable() -> Iterator[str]:
-    """Yield the folders of a person's own packages, which uv was given for this call."""
-    for distribution in distributions():
-        origin = json.loads(distribution.read_text("direct_url.json") or "{}")
-        editable = origin.get("dir_info", {}).get("editable", False)
-        if editable and distribution.name != COMMAND:
-            yield url2pathname(urlsplit(origin["url"]).path)
-
-
-def _with_editable(folders: Iterable[str]) -> Iterator[str]:
-    for folder in folders:
-        yield from ("--with-editable", folder)
-
-
-def _folders_of_ones_own(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the words that name a person's own configurations, which a further call needs."""
-    for word, following in pairwise([*arguments, ""]):
-        if word in ("--config-dir", "-cd"):
-            yield from (word, following)
-        elif word.startswith("--config-dir="):
-            yield word
-
-
-def _is_script(path: Path) -> bool:
-    return path.suffix == ".py" and path.name != "__main__.py"
-
-
 def command() -> str:
     """Return the command line to type, from the project's folder, to run this program again."""
     program, *arguments = sys.argv or [""]
@@ -156,7 +76,7 @@ def command() -> str:
     while (path.parent / "__init__.py").is_file():
         path = path.parent
         module.insert(0, path.name)
-    own = _with_editable(map(without_places, _editable()))
+    own = with_editable(without_places)
     if len(module) > 1:
         words = ["python", "-m", ".".join(module).removesuffix(".__main__")]
     else:

@@ -11,8 +11,8 @@ import pytest
 
 import sample
 import train
-from linear_transformers.config.composition import register_project, values_of, with_names
 from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.composition import register_project, values_of, with_names
 from linear_transformers.jobs.named import runs_of, use_of
 from tests.conftest import CONF, PROJECT
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 from hydra.errors import MissingConfigException
 
-from linear_transformers.config.composition import about_composition
 from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.composition import about_composition
 from linear_transformers.pictures.tables import print_rows, print_table, rounded
 from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
 from tests.conftest import PROJECT
@@ -301,6 +301,15 @@ def test_a_job_that_fails_does_not_end_a_search(tmp_path):
         run_apart("train", "-m", *QUICK, *failing, f"paths.runs={tmp_path}")
     jobs, _ = results(tmp_path)
     assert [job["status"] for job in jobs] == ["failed", "failed"]
+
+
+def test_a_search_ends_at_a_job_without_a_validation(tmp_path):
+    pytest.importorskip("optuna")
+    blind = ("test=false", "trainer.limit_val_batches=0", "hydra/sweeper=search")
+    with pytest.raises(AssertionError, match="hydra/sweeper=search goes by figures of validation"):
+        run_apart("train", "-m", *QUICK, *blind, f"paths.runs={tmp_path}")
+    jobs, _ = results(tmp_path)
+    assert [job["status"] for job in jobs] == ["done"]
 
 
 def test_the_jobs_of_two_commands_do_not_share_a_folder(tmp_path):

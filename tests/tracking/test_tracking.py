@@ -14,7 +14,7 @@ import wandb
 import yaml
 from lightning.pytorch.utilities import rank_zero_only
 
-from linear_transformers.provenance import call_with
+from linear_transformers.calls import call_with
 from linear_transformers.runs.metrics import summary
 from linear_transformers.tracking import Description, MLflowTracker, Record, WandbTracker
 from tests.conftest import PROJECT

@@ -19,7 +19,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from linear_transformers.config.composition import (
+from linear_transformers.calls import call_again, call_of, in_words_of_this_call
+from linear_transformers.config.folder import Configurations
+from linear_transformers.config.messages import first_line, out_of_memory, override
+from linear_transformers.files import room
+from linear_transformers.jobs.composition import (
     MULTIRUN,
     about_composition,
     check_sweep,
@@ -31,9 +35,6 @@ from linear_transformers.config.composition import (
     with_defaults_open,
     with_names,
 )
-from linear_transformers.config.folder import Configurations
-from linear_transformers.config.messages import first_line, out_of_memory, override
-from linear_transformers.files import room
 from linear_transformers.jobs.named import (
     ALLOW,
     check_places,
@@ -43,7 +44,7 @@ from linear_transformers.jobs.named import (
     use_of,
 )
 from linear_transformers.jobs.requeue import requeue
-from linear_transformers.provenance import call_again, call_of, cores, in_words_of_this_call
+from linear_transformers.provenance import cores
 from linear_transformers.runs.folder import AUTO, is_first_process
 from linear_transformers.runs.sweeps import Outcome, Sweep
 from linear_transformers.stopping import (
@@ -214,7 +215,7 @@ class Program:
         message = "stopped before its end"
         if outcome is not None:
             print(f"job {number} was done before", file=sys.stderr)
-            return outcome.objective
+            return _objective(outcome, about)
         try:
             try:
                 with catching():
@@ -225,7 +226,7 @@ class Program:
             pass_on(stopped)  # submitit puts the job back into the queue
             raise
         if outcome is not None:
-            return outcome.objective
+            return _objective(outcome, about)
         print(f"error: {message}", file=sys.stderr)
         raise JobFailedError  # an exit would end the sweep
 
@@ -268,6 +269,22 @@ class Program:
             message = ""
         self.at_work = False
         return outcome, message
+
+
+def _objective(outcome: Outcome, about: Any) -> float | None:
+    """Return what a job came to, and end a search whose jobs come to nothing that compares.
+
+    Args:
+        outcome: The job's.
+        about: Hydra's configuration.
+    """
+    if outcome.objective is None and not about.sweeper._target_.endswith("BasicSweeper"):
+        sys.exit(
+            f"error: hydra/sweeper={about.runtime.choices['hydra/sweeper']} goes by figures of "
+            f"validation, and job {about.job.num} has none. Train for longer, or validate more "
+            "often: see trainer.val_check_interval."
+        )
+    return outcome.objective
 
 
 def _hydras_first(words: Sequence[str]) -> list[str]:

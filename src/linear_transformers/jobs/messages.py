@@ -10,12 +10,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning import Trainer
 
+from linear_transformers.calls import call_again, call_of
 from linear_transformers.config.choices import allowing
 from linear_transformers.config.messages import first_line, out_of_memory, override
 from linear_transformers.data.base import DataSource
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.jobs.requeue import requeue
-from linear_transformers.provenance import call_again, call_of
 from linear_transformers.runs.folder import AUTO, Run, shown
 from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Output, Task

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from linear_transformers.config.composition import composed_value, value_of, values_of
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import hydra_value
+from linear_transformers.jobs.composition import composed_value, value_of, values_of
 from linear_transformers.runs.folder import (
     AUTO,
     CHECKPOINTS,

@@ -13,10 +13,10 @@ from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.utilities import rank_zero_only
 
 from linear_transformers.config.choices import checked, plain
-from linear_transformers.config.composition import without
 from linear_transformers.config.messages import first_line
 from linear_transformers.data.base import DataSource
 from linear_transformers.files import mend_lines
+from linear_transformers.jobs.composition import without
 from linear_transformers.jobs.continuing import (
     as_saved,
     check_agreement,
@@ -201,6 +201,8 @@ def _run(
         return _outcome(run, task, first)
     if job.train:
         tested = run.best_checkpoint()
+        if first and tested == run.last_checkpoint:
+            print("note     there was no validation: the last checkpoint is tested")
         checkpoint = read_checkpoint(tested)
         module.load_state_dict(checkpoint["state_dict"])
     else:

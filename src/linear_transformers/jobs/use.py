@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.config.choices import checked, checked_choice
-from linear_transformers.config.composition import without
 from linear_transformers.config.messages import first_line, out_of_memory
+from linear_transformers.jobs.composition import without
 from linear_transformers.provenance import provenance
 from linear_transformers.runs.folder import find_checkpoint, home_of
 from linear_transformers.runs.sweeps import Outcome

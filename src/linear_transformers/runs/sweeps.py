@@ -205,7 +205,7 @@ class Sweep:
         if not (jobs := self.jobs):
             return
         self._summarise()
-        print_rows(f"{len(jobs)} jobs", rows_of(jobs))
+        print_rows("1 job" if len(jobs) == 1 else f"{len(jobs)} jobs", rows_of(jobs))
         print()
         if (choice := best_of(jobs)) is not None:
             print(f"best     {choice}")

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 import yaml
 
+from linear_transformers.calls import call_of
 from linear_transformers.config.choices import FOREIGN, PACKAGE, allowing, classes_in
 from linear_transformers.config.messages import brief, override
 from linear_transformers.config.ranges import CountOrNone, Size
@@ -20,7 +21,6 @@ from linear_transformers.export.operator import SequencesByOperator
 from linear_transformers.export.page import page_of
 from linear_transformers.export.steps import SequenceStep, Step
 from linear_transformers.files import replacing
-from linear_transformers.provenance import call_of
 from linear_transformers.runs.checkpoint import write_exported
 from linear_transformers.runs.exported import CARD, WEIGHTS, portable, upload
 from linear_transformers.runs.folder import shown

@@ -11,8 +11,8 @@ from typing import Any
 from lightning import Trainer
 from lightning.pytorch.loggers.logger import Logger
 
+from linear_transformers.calls import call_with
 from linear_transformers.files import replacing
-from linear_transformers.provenance import call_with
 from linear_transformers.tasks.base import Figure, Row
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import wandb
 import yaml
 
+from linear_transformers.calls import call_with
 from linear_transformers.config.messages import first_line
-from linear_transformers.provenance import call_with
 from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import rows_of
 from linear_transformers.tracking.wandb import STEP

@@ -10,9 +10,9 @@ from pathlib import Path
 from lightning.pytorch.loggers import MLFlowLogger
 from PIL import Image
 
+from linear_transformers.calls import call_of_tool
 from linear_transformers.config.messages import first_line
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
 

@@ -9,8 +9,8 @@ import soundfile
 from lightning.pytorch.loggers import TensorBoardLogger
 from PIL import Image
 
+from linear_transformers.calls import call_of_tool
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, Row, Tracker
 

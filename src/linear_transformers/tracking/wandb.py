@@ -13,9 +13,9 @@ from uuid import uuid4
 from lightning.pytorch.utilities import rank_zero_only
 from pydantic import ValidationError
 
+from linear_transformers.calls import call_of_tool
 from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Seconds, ranged
-from linear_transformers.provenance import call_of_tool
 from linear_transformers.runs.folder import shown
 from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
 

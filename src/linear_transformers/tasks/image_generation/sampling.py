@@ -13,6 +13,7 @@ from annotated_types import Ge, Le
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from linear_transformers.calls import call_again
 from linear_transformers.config.messages import override
 from linear_transformers.config.ranges import Count, CountOrNone, Positive, Seed, Share
 from linear_transformers.data.image_file import read_image
@@ -20,7 +21,6 @@ from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
-from linear_transformers.provenance import call_again
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.sampling import (

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.progress import track
 from torch import Tensor
 
+from linear_transformers.calls import call_again
 from linear_transformers.config.ranges import Nats, NotNegative, Seconds, Size
 from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
-from linear_transformers.provenance import call_again
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Use, Watch

@@ -14,9 +14,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError, OmegaConfBaseException
 from omegaconf.resolvers import oc
 
+from linear_transformers.calls import call_with
 from linear_transformers.config.folder import OF_FILES, Configurations
 from linear_transformers.config.messages import first_line, in_quotes, nearest, unknown_key
-from linear_transformers.provenance import call_with
 
 # Plugins of Hydra's, and the extras of this project that bring them.
 PLUGINS = {
