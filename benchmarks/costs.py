@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.operators import thread_count
+from benchmarks.machine import thread_count
 from benchmarks.plans import PLANS
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of

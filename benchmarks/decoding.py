@@ -26,7 +26,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.operators import thread_count
+from benchmarks.machine import thread_count
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.operators import SEED, Case, Kernel, measure, thread_count
+from benchmarks.machine import thread_count
+from benchmarks.operators import SEED, Case, Kernel, measure
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.kernels.fast_weights import decayed, delta

@@ -1,7 +1,9 @@
-"""The clock and the memory bandwidth of a device."""
+"""The clock, the threads and the memory bandwidth of a device."""
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -26,3 +28,14 @@ def peak_copy(device: str) -> float:
             target.copy_(source)
         best = min(best, (now(device) - start) / COPIES)
     return 2 * COPIED / best
+
+
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Compute with so many threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

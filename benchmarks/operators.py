@@ -30,7 +30,6 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from itertools import product
 from statistics import geometric_mean, median
 from typing import Any, NamedTuple
@@ -42,7 +41,7 @@ from torch import Tensor
 
 from benchmarks import peers
 from benchmarks.apart import run_apart
-from benchmarks.machine import now, peak_copy
+from benchmarks.machine import now, peak_copy, thread_count
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
@@ -437,16 +436,6 @@ def least_work(size: tuple[int, ...], itemsize: int) -> tuple[int, int]:
     forward = 4 * positions * width * width
     # Forward q, k, v to outputs; backward those and the outputs' gradient to three gradients.
     return 4 * forward, (4 + 8) * positions * width * itemsize
-
-
-@contextmanager
-def thread_count(threads: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:

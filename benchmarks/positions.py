@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from benchmarks import sampling
-from benchmarks.operators import thread_count
+from benchmarks.machine import thread_count
 from benchmarks.plots import plot
 from benchmarks.record import Measurement, Rows
 from linear_transformers.pictures.tables import markdown

@@ -37,8 +37,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.machine import peak_copy
-from benchmarks.operators import thread_count
+from benchmarks.machine import peak_copy, thread_count
 from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersStepper
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of

@@ -35,8 +35,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import peers
-from benchmarks.machine import now
-from benchmarks.operators import thread_count
+from benchmarks.machine import now, thread_count
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention

@@ -26,6 +26,7 @@ from benchmarks import (
     training,
 )
 from benchmarks.apart import run_apart
+from benchmarks.machine import thread_count
 from linear_transformers import kernels
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.pictures.tables import rounded
@@ -80,7 +81,7 @@ def test_a_method_that_cannot_run_is_named_and_threads_stay_as_they_were(
 ):
     monkeypatch.setattr(kernels, "step_unavailable", lambda: "there is no compiler")
     monkeypatch.setattr(peers, "find_spec", lambda name: None)
-    with operators.thread_count(3):
+    with thread_count(3):
         call(
             sampling, monkeypatch, "--length=9", "--layers=1", "--heads=2", "--model-dim=16",
             "--batch=1", "--positions=1", "--steps=1", "--rounds=1", "--device=cpu", "--threads=1",

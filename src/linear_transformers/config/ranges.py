@@ -18,7 +18,7 @@ NUMBER = re.compile(r"[-+.\de]+|nan|[-+]?inf")  # as text
 F = TypeVar("F", bound=Callable[..., Any])
 
 Count = Annotated[int, Ge(1), Le(10**9)]  # of batches, steps, items
-CountOrNone = Annotated[int, Ge(0), Le(10**9)]  # where none makes sense
+CountOrZero = Annotated[int, Ge(0), Le(10**9)]
 Size = Annotated[int, Ge(1), Le(2**20)]  # of a tensor, along one axis
 Taps = Annotated[int, Ge(1), Le(256)]  # of a short convolution
 Depth = Annotated[int, Ge(1), Le(10_000)]  # of layers
@@ -31,10 +31,10 @@ Positive = Annotated[float, Gt(0), Le(1e12)]
 NotNegative = Annotated[float, Ge(0), Le(1e12)]
 Fraction = Annotated[float, Ge(0), Lt(1)]
 Share = Annotated[float, Gt(0), Le(1)]
+ShareOrZero = Annotated[float, Ge(0), Le(1)]
 Seconds = Annotated[float, Gt(0), Le(1e6)]
 Nats = Annotated[float, Ge(-1e6), Le(1e6)]
 
-ShareOrNone = Annotated[float, Ge(0), Le(1)]  # where none makes sense
 _Words = Annotated[str, Predicate(lambda text: not NUMBER.fullmatch(text))]
 _Epochs = Annotated[int, Ge(-1)]  # -1 is without end
 _BOUNDS = {Ge: (ge, "at least"), Gt: (gt, "above"), Le: (le, "at most"), Lt: (lt, "below")}
@@ -46,32 +46,32 @@ class Foreign:
 
     lr: Annotated[float, Gt(0)]
     betas: tuple[Fraction, Fraction]
-    eps: ShareOrNone | tuple[ShareOrNone | None, ShareOrNone | None]  # Adafactor has two
+    eps: ShareOrZero | tuple[ShareOrZero | None, ShareOrZero | None]  # Adafactor has two
     weight_decay: NotNegative
     momentum: NotNegative
     differentiable: Literal[False]
     maximize: Literal[False]  # the loss
-    decay: ShareOrNone
+    decay: ShareOrZero
     update_every_n_steps: Count
-    update_starting_at_step: CountOrNone | None
-    update_starting_at_epoch: CountOrNone | None
+    update_starting_at_step: CountOrZero | None
+    update_starting_at_epoch: CountOrZero | None
     devices: Annotated[int, Ge(-1), Le(1024)] | list[int] | _Words
     max_epochs: _Epochs | None
     max_steps: _Epochs
-    min_epochs: CountOrNone | None
-    min_steps: CountOrNone | None
+    min_epochs: CountOrZero | None
+    min_steps: CountOrZero | None
     num_nodes: Count
     accumulate_grad_batches: Count
     gradient_clip_val: Positive | None
     check_val_every_n_epoch: Count | None
     val_check_interval: Count | Share | _Words | None
-    log_every_n_steps: CountOrNone | None
+    log_every_n_steps: CountOrZero | None
     num_sanity_val_steps: _Epochs | None
-    limit_train_batches: CountOrNone | ShareOrNone | None
-    limit_val_batches: CountOrNone | ShareOrNone | None
-    limit_test_batches: CountOrNone | ShareOrNone | None
-    overfit_batches: CountOrNone | ShareOrNone
-    reload_dataloaders_every_n_epochs: CountOrNone
+    limit_train_batches: CountOrZero | ShareOrZero | None
+    limit_val_batches: CountOrZero | ShareOrZero | None
+    limit_test_batches: CountOrZero | ShareOrZero | None
+    overfit_batches: CountOrZero | ShareOrZero
+    reload_dataloaders_every_n_epochs: CountOrZero
     precision: (
         Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"]
         | Literal["transformer-engine", "transformer-engine-float16"]

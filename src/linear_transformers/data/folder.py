@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, CountOrNone, Seed, Size, ranged
+from linear_transformers.config.ranges import Count, CountOrZero, Seed, Size, ranged
 from linear_transformers.data.base import files_below
 from linear_transformers.data.image_file import read_image, size_of
 from linear_transformers.data.images import ImageShape, ImageSource, split_off
@@ -52,7 +52,7 @@ class FolderImages(ImageSource):
         val_size: Count | None = None,
         test_size: Count | None = None,
         num_levels: Annotated[int, Ge(2), Le(256)] = 256,
-        workers: CountOrNone | None = None,
+        workers: CountOrZero | None = None,
         batch_size: Count,
         seed: Seed = 0,
         num_train: Count | None = None,

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torchaudio.transforms import SpecAugment
 
-from linear_transformers.config.ranges import CountOrNone, Masks, Size, ranged
+from linear_transformers.config.ranges import CountOrZero, Masks, Size, ranged
 from linear_transformers.models.acoustic import Convolution, Normalization, subsampling_of
 from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.transformer import StackState, Transformer
@@ -62,12 +62,12 @@ class SpeechEncoder(nn.Module):
         *,
         subsampling: Size = 4,
         width: Size = 3,
-        lookahead: CountOrNone = 0,
+        lookahead: CountOrZero = 0,
         normalization: str = "corpus",
         time_masks: Masks = 0,
-        time_mask_frames: CountOrNone = 0,
+        time_mask_frames: CountOrZero = 0,
         mel_masks: Masks = 0,
-        mel_mask_bands: CountOrNone = 0,
+        mel_mask_bands: CountOrZero = 0,
     ):
         super().__init__()
         if lookahead and not stack.causal:

@@ -15,7 +15,7 @@ import yaml
 from linear_transformers.calls import call_of
 from linear_transformers.config.choices import FOREIGN, PACKAGE, allowing, classes_in
 from linear_transformers.config.messages import brief, override
-from linear_transformers.config.ranges import CountOrNone, Size
+from linear_transformers.config.ranges import CountOrZero, Size
 from linear_transformers.export import onnx
 from linear_transformers.export.operator import SequencesByOperator
 from linear_transformers.export.page import page_of
@@ -53,7 +53,7 @@ class Export(Use[Trained]):
     capacity: Size | None
     html: str | None
     title: str | None
-    examples: CountOrNone
+    examples: CountOrZero
     data_root: str | None
     hub: str | None
 

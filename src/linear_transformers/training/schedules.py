@@ -8,7 +8,7 @@ from annotated_types import Gt, Lt, MinLen
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau
 
-from linear_transformers.config.ranges import Count, CountOrNone, Fraction, Share, ranged
+from linear_transformers.config.ranges import Count, CountOrZero, Fraction, Share, ranged
 
 # What Lightning takes under "lr_scheduler": a scheduler, and when to step it.
 Schedule = dict[str, Any]
@@ -95,7 +95,7 @@ def on_plateau(
     *,
     monitor: Name | None = None,
     factor: Annotated[float, Gt(0), Lt(1)] = 0.5,
-    patience: CountOrNone = 3,
+    patience: CountOrZero = 3,
 ) -> Schedule:
     """Multiply the rate by `factor` when a metric has not improved for `patience` validations.
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from linear_transformers.calls import call_again
 from linear_transformers.config.messages import override
-from linear_transformers.config.ranges import Count, CountOrNone, Positive, Seed, Share
+from linear_transformers.config.ranges import Count, CountOrZero, Positive, Seed, Share
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
@@ -54,12 +54,12 @@ class SampleImages(Use[ImageModel]):
 
     mode: Literal["complete", "generate"]
     images: Count | None
-    index: list[CountOrNone] | None
+    index: list[CountOrZero] | None
     image: str | None
     resize: bool
     background: Annotated[int, Ge(0), Le(255)]
     mask: str | None
-    rows: CountOrNone | None
+    rows: CountOrZero | None
     n: Count
     seed: Seed
     temperature: Positive
