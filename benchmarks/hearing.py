@@ -24,7 +24,7 @@ from linear_transformers.data.speech import SpeechSource, Waveform, read_audio
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.tasks.loading import load
-from linear_transformers.tasks.speech_recognition.model import SpeechModel, features_of, labels_of
+from linear_transformers.tasks.speech_recognition.model import SpeechModel, features_of, recognised
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
 
 BEAM, PIECE = 16, 0.1  # hypotheses; seconds
@@ -84,7 +84,7 @@ def measured(trained: SpeechModel, data: SpeechSource, count: int | None) -> Ite
     }
     for way, how in ways.items():
         begin = time.perf_counter()
-        found = [labels_of(each, **how) for each in scores]
+        found = [recognised(each, **how) for each in scores]
         yield row(way, found, scoring + time.perf_counter() - begin)
     if trained.task.model.stack.causal:
         begin = time.perf_counter()

@@ -188,7 +188,7 @@ class Sweep:
     def _summarise(self) -> None:
         jobs = self.jobs
         for name, text in (
-            ("results.json", json.dumps(jobs, indent=2)), ("results.md", markdown(rows_of(jobs)))
+            ("results.json", json.dumps(jobs, indent=2)), ("results.md", markdown(_rows(jobs)))
         ):  # fmt: skip
             with replacing(self.folder / name) as partial:
                 partial.write_text(text + "\n")
@@ -205,7 +205,7 @@ class Sweep:
         if not (jobs := self.jobs):
             return
         self._summarise()
-        print_rows("1 job" if len(jobs) == 1 else f"{len(jobs)} jobs", rows_of(jobs))
+        print_rows("1 job" if len(jobs) == 1 else f"{len(jobs)} jobs", _rows(jobs))
         print()
         if (choice := best_of(jobs)) is not None:
             print(f"best     {choice}")
@@ -243,7 +243,7 @@ def _newest(above: Path, command: Sequence[str]) -> Path | None:
     return None
 
 
-def rows_of(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _rows(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a row for each job: its number, its swept choices, its figures, its status; and where
     seeds were swept, a row for each group of them: the mean and the standard deviation."""
     table = table_of(jobs)

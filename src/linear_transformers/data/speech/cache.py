@@ -65,7 +65,7 @@ class FeatureCache:
         return mean.astype(np.float32), deviation.astype(np.float32)
 
 
-def features_of(
+def cached_features(
     utterances: Sequence[Utterance],
     shape: SpeechShape,
     *,

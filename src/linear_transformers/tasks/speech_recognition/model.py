@@ -53,7 +53,7 @@ class SpeechModel(Trained):
         name = str(audio) if isinstance(audio, Path | str) else "The recording"
         features = features_of(self._waveform(audio, sample_rate), self.shape, name)
         (scores,) = scores_of(self.task.model, [features], window=window, overlap=overlap)
-        return self.shape.decode(labels_of(scores, beam=beam))
+        return self.shape.decode(recognised(scores, beam=beam))
 
     def stream(self, *, sample_rate: int | None = None) -> "SpeechStream":
         """Return a stream that recognises sound as it arrives, at constant memory.
@@ -166,7 +166,7 @@ def features_of(waveform: Waveform, shape: SpeechShape, name: str) -> Float[Tens
     return features
 
 
-def labels_of(
+def recognised(
     scores: Tensor,
     *,
     beam: int | None = None,

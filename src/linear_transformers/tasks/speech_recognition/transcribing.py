@@ -25,7 +25,7 @@ from linear_transformers.tasks.base import Use, Watch
 from linear_transformers.tasks.speech_recognition.model import (
     SpeechModel,
     features_of,
-    labels_of,
+    recognised,
 )
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.streaming import (
@@ -88,11 +88,10 @@ class Transcribe(Use[SpeechModel]):
 
     def run(self, trained: SpeechModel, watch: Watch) -> Outcome:
         """Transcribe recordings in the order of their names."""
-        self.check()
-        transcribe = _stream if self.stream else _transcribe
-        return transcribe(self, trained)
+        self._check()
+        return self._stream(trained) if self.stream else self._transcribe(trained)
 
-    def check(self) -> None:
+    def _check(self) -> None:
         """Refuse options that contradict each other.
 
         Raises:
@@ -116,67 +115,130 @@ class Transcribe(Use[SpeechModel]):
         if overlap is not None and (window is None or overlap >= window):
             raise ValueError(f"overlap={overlap} needs a longer window=SECONDS, found {window}.")
 
+    def _transcribe(self, trained: SpeechModel) -> Outcome:
+        """Write transcripts, and say how long they took and what could not be read."""
+        shape, subsampling = trained.shape, trained.task.model.subsampling
+        language_model = self._language_model(shape)
+        recordings = every_one = self._recordings(shape)
+        transcript = Transcript(self.format, Path(self.audio))
+        names = [listed.name for listed in every_one]
+        transcript.check(names)
+        out = Path(str(self.out))
+        if self.continue_ and out.is_file():  # else it was stopped before the first one
+            recordings = [every_one[i] for i in transcript.left(out, names)]
+        start, seconds, counts, faults = time.perf_counter(), 0.0, [], []
+        with self._output() as file:
+            for group in _groups(_with_bar(recordings), shape, self.batch, faults):
+                for read, labels, scores in self._recognised(group, trained, language_model):
+                    lines = transcript.lines(
+                        read.name, read.seconds, labels, scores, shape, subsampling
+                    )
+                    file.write("".join(f"{line}\n" for line in lines))
+                    file.flush()
+                    seconds += read.seconds
+                    if read.reference is not None:
+                        counts.append(confusions([read.reference], [labels], len(shape.labels)))
+        if len(faults) == len(recordings) == 1:
+            raise ValueError(faults[0])
+        took, before = time.perf_counter() - start, len(every_one) - len(recordings)
+        _say(
+            f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s"
+        )
+        if before:
+            _say(f"{before} recordings were in {out} already")
+        rates = _rates(counts, shape)
+        if rates:
+            these = f" of these {len(counts)} recordings" if before else ""
+            each = ", ".join(f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
+            _say(f"% of {shape.kind}{these}: {each}")
+        for fault in faults:
+            _say(f"skipped  {fault}")
+        if faults:
+            raise ValueError(f"{len(faults)} of {len(recordings)} recordings could not be read.")
+        return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
 
-def _transcribe(job: Transcribe, trained: SpeechModel) -> Outcome:
-    model, shape = trained.task.model, trained.shape
-    language_model = _language_model(job, shape)
-    recordings = every_one = _recordings(job, shape)
-    transcript, counts = Transcript(job.format, Path(job.audio)), []
-    names = [listed.name for listed in every_one]
-    transcript.check(names)
-    if job.continue_ and Path(str(job.out)).is_file():  # else it was stopped before the first one
-        recordings = [every_one[i] for i in transcript.left(Path(str(job.out)), names)]
-    start, seconds, faults = time.perf_counter(), 0.0, []
-    with _output(job) as out:
-        for group in _groups(_with_bar(recordings), shape, job.batch, faults):
-            every = scores_of(
-                model, [recording.features for recording in group],
-                window=job.window, overlap=job.overlap, batch=job.batch,
+    def _recognised(
+        self, group: list[Recording], trained: SpeechModel, language_model: NGram | None
+    ) -> Iterator[tuple[Recording, list[int], Tensor]]:
+        """Yield recordings, the labels that are recognised in each, and the scores [t, p]."""
+        every = scores_of(
+            trained.task.model, [recording.features for recording in group],
+            window=self.window, overlap=self.overlap, batch=self.batch,
+        )  # fmt: skip
+        for recording, scores in zip(group, every, strict=True):
+            labels = recognised(
+                scores, beam=self.beam, language_model=language_model, weight=self.lm_weight,
+                bonus=self.lm_bonus if language_model else 0.0,
             )  # fmt: skip
-            for recording, scores in zip(group, every, strict=True):
-                labels = labels_of(
-                    scores, beam=job.beam, language_model=language_model, weight=job.lm_weight,
-                    bonus=job.lm_bonus if language_model else 0.0,
-                )  # fmt: skip
-                lines = transcript.lines(
-                    recording.name, recording.seconds, labels, scores, shape, model.subsampling
-                )
-                out.write("".join(f"{line}\n" for line in lines))
-                out.flush()
-                seconds += recording.seconds
-                if recording.reference is not None:
-                    counts.append(confusions([recording.reference], [labels], len(shape.labels)))
-    if len(faults) == len(recordings) == 1:
-        raise ValueError(faults[0])
-    took = time.perf_counter() - start
-    _say(f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s")
-    rates = {}
-    if len(recordings) < len(every_one):
-        _say(f"{len(every_one) - len(recordings)} recordings were in {job.out} already")
-    if counts:
-        every = error_rates(sum(counts[1:], counts[0]))
-        names = {"errors": f"{shape.unit}_error_rate"}
-        rates = {names.get(name, name): round(rate.item(), 4) for name, rate in every.items()}
-        each = ", ".join(f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
-        these = f" of these {len(counts)} recordings" if len(recordings) < len(every_one) else ""
-        _say(f"% of {shape.kind}{these}: {each}")
-    for fault in faults:
-        _say(f"skipped  {fault}")
-    if faults:
-        raise ValueError(f"{len(faults)} of {len(recordings)} recordings could not be read.")
-    return Outcome(None, {"recordings": len(recordings), "seconds": round(took, 3), **rates})
+            yield recording, labels, scores
 
+    def _recordings(self, shape: SpeechShape) -> list[Listed]:
+        """Return the recordings' names, and their reference labels, which only a manifest has."""
+        path = Path(self.audio)
+        if path.suffix == MANIFEST:
+            utterances = _manifest(path, shape, "audio")
+            return [Listed(str(u.audio), labels, u.duration) for u, labels in utterances]
+        return [Listed("-")] if self.audio == "-" else [Listed(str(x)) for x in recordings_in(path)]
 
-def _recordings(job: Transcribe, shape: SpeechShape) -> list[Listed]:
-    """Return the recordings' names, and their reference labels, which only a manifest has."""
-    path = Path(job.audio)
-    if path.suffix == MANIFEST:
-        return [
-            Listed(str(u.audio), labels, u.duration)
-            for u, labels in _manifest(path, shape, "audio")
-        ]
-    names = ["-"] if job.audio == "-" else [str(recording) for recording in recordings_in(path)]
-    return [Listed(name) for name in names]
+    def _language_model(self, shape: SpeechShape) -> NGram | None:
+        if self.lm is None:
+            return None
+        sequences = [labels for _, labels in _manifest(Path(self.lm), shape, "lm")]
+        return NGram(sequences, len(shape.labels), order=self.lm_order)
+
+    @contextmanager
+    def _output(self) -> Iterator[TextIO]:
+        """Open standard output, or a new file, or the one that is continued."""
+        if self.out is None:
+            yield sys.stdout
+            return
+        path = Path(self.out)
+        try:
+            file = path.open("a" if self.continue_ else "x", encoding="utf-8")
+        except FileExistsError as error:
+            raise ValueError(
+                f"out={path} exists already. Choose another name, or finish it by continue=true."
+            ) from error
+        try:
+            with file:
+                yield file
+        except Stopped as stopped:
+            stopped.lines.append(f"kept     what is finished, in {path}")
+            if self.audio != "-":
+                stopped.lines.append(f"next     {call_again('transcribe', 'continue=true')}")
+            raise
+        finally:
+            if not path.stat().st_size:
+                path.unlink()  # nothing was transcribed
+
+    def _stream(self, trained: SpeechModel) -> Outcome:
+        """Print labels as they are recognised, then the real-time factor."""
+        audio = self.audio
+        if audio != "-":
+            found = recordings_in(Path(audio))
+            if len(found) > 1:
+                raise ValueError(f"stream=true takes one recording; {audio} holds several.")
+            audio = str(found[0])
+        stream = trained.stream()  # refuses a model that cannot, before it waits for sound
+        busy, num_samples, rate = 0.0, 0, 0
+
+        def hear(samples: np.ndarray, *, last: bool = False) -> float:
+            start, written = time.perf_counter(), len(stream.text)
+            stream.hear(samples, last=last)
+            print(stream.text[written:], end="", flush=True)
+            return time.perf_counter() - start
+
+        for samples, rate in pieces(audio, self.piece, trained.shape.sample_rate):
+            if not num_samples:
+                stream = trained.stream(sample_rate=rate)
+            busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
+        if not num_samples:
+            raise ValueError(f"{audio} holds no audio: it has no samples.")
+        busy += hear(np.zeros(0, np.float32), last=True)
+        print(flush=True)
+        seconds = num_samples / rate
+        _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
+        return Outcome(None, {"real_time_factor": round(busy / seconds, 4)})
 
 
 def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[tuple[Utterance, list[int]]]:
@@ -223,67 +285,13 @@ def _read(listed: Listed, shape: SpeechShape) -> Recording:
     return Recording(name, seconds, features_of(waveform, shape, name), reference)
 
 
-def _stream(job: Transcribe, trained: SpeechModel) -> Outcome:
-    """Print labels as they are recognised, then the real-time factor."""
-    audio = job.audio
-    if audio != "-":
-        found = recordings_in(Path(audio))
-        if len(found) > 1:
-            raise ValueError(f"stream=true takes one recording; {audio} holds several.")
-        audio = str(found[0])
-    stream = trained.stream()  # refuses a model that cannot, before it waits for sound
-    busy, num_samples, rate = 0.0, 0, 0
-
-    def hear(samples: np.ndarray, *, last: bool = False) -> float:
-        start, written = time.perf_counter(), len(stream.text)
-        stream.hear(samples, last=last)
-        print(stream.text[written:], end="", flush=True)
-        return time.perf_counter() - start
-
-    for samples, rate in pieces(audio, job.piece, trained.shape.sample_rate):
-        if not num_samples:
-            stream = trained.stream(sample_rate=rate)
-        busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
-    if not num_samples:
-        raise ValueError(f"{audio} holds no audio: it has no samples.")
-    busy += hear(np.zeros(0, np.float32), last=True)
-    print(flush=True)
-    seconds = num_samples / rate
-    _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
-    return Outcome(None, {"real_time_factor": round(busy / seconds, 4)})
-
-
-def _language_model(job: Transcribe, shape: SpeechShape) -> NGram | None:
-    if job.lm is None:
-        return None
-    sequences = [labels for _, labels in _manifest(Path(job.lm), shape, "lm")]
-    return NGram(sequences, len(shape.labels), order=job.lm_order)
-
-
-@contextmanager
-def _output(job: Transcribe) -> Iterator[TextIO]:
-    """Open standard output, or a new file, or the one that is continued."""
-    if job.out is None:
-        yield sys.stdout
-        return
-    path = Path(job.out)
-    try:
-        file = path.open("a" if job.continue_ else "x", encoding="utf-8")
-    except FileExistsError as error:
-        raise ValueError(
-            f"out={path} exists already. Choose another name, or finish it by continue=true."
-        ) from error
-    try:
-        with file:
-            yield file
-    except Stopped as stopped:
-        stopped.lines.append(f"kept     what is finished, in {path}")
-        if job.audio != "-":
-            stopped.lines.append(f"next     {call_again('transcribe', 'continue=true')}")
-        raise
-    finally:
-        if not path.stat().st_size:
-            path.unlink()  # nothing was transcribed
+def _rates(counts: list[Tensor], shape: SpeechShape) -> dict[str, float]:
+    """Return the errors in % over all recordings whose labels are known; nothing without any."""
+    if not counts:
+        return {}
+    rates = error_rates(sum(counts[1:], counts[0]))
+    names = {"errors": f"{shape.unit}_error_rate"}
+    return {names.get(name, name): round(rate.item(), 4) for name, rate in rates.items()}
 
 
 def _with_bar(recordings: list[Any]) -> Iterable[Any]:
