@@ -82,6 +82,15 @@ def test_a_state_goes_on_after_its_model_was_moved_to_another_type(attention, ty
     torch.testing.assert_close(one, expected[:, 5], **near)
 
 
+@pytest.mark.parametrize("grad", [True, False])
+def test_values_may_be_of_another_type_than_keys(attention, grad):
+    q, k, v = (x.float() for x in random_qkv(9))
+    attention = attention.float()
+    with torch.set_grad_enabled(grad):
+        found, expected = attention(q, k, v.bfloat16()), attention(q, k, v.bfloat16().float())
+    torch.testing.assert_close(found, expected, rtol=1e-2, atol=1e-2, check_dtype=False)
+
+
 def test_attention_can_be_transformed_by_torch_func(attention):
     q, k, v = random_qkv(5)
     (expected,) = gradients((attention(q.requires_grad_(), k, v) ** 2).sum(), [q])

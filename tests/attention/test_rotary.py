@@ -57,3 +57,23 @@ def test_only_the_numerator_is_turned(form):
         return outputs, *torch.autograd.grad(outputs.square().sum(), inputs)
 
     torch.testing.assert_close(results(run(*inputs)), results(defined(*inputs, seen)))
+
+
+@pytest.mark.parametrize("types", [("float64", "float32"), ("float32", "float64")], ids="-".join)
+def test_a_state_or_memory_of_another_type_becomes_that_of_the_inputs(types):
+    before, after = (getattr(torch, name) for name in types)
+    inputs, attention = random_qkv(LENGTH), attend()
+    rotation, near = Rotation(torch.arange(LENGTH)), {"rtol": 1e-4, "atol": 1e-4}
+    expected = attention(*inputs, rotation=rotation)
+    _, state = attention.prefill(
+        *(x[:, :5].to(before) for x in inputs), rotation=Rotation(torch.arange(5))
+    )
+    later = Rotation(torch.arange(5, LENGTH))
+    found, _ = attention.prefill(*(x[:, 5:].to(after) for x in inputs), state, rotation=later)
+    assert found.dtype == after
+    torch.testing.assert_close(found, expected[:, 5:], check_dtype=False, **near)
+    q, k, v = inputs
+    read = attention.read(q.to(after), attention.summarize(k.to(before), v.to(before)))
+    assert read.dtype == after
+    expected = attention.bidirectional(*inputs)
+    torch.testing.assert_close(read, expected, check_dtype=False, **near)

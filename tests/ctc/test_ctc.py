@@ -126,6 +126,9 @@ def test_impossible_decoders_are_refused(raises_one_line):
         beam_search(torch.zeros(2, 3), beam=0)
     with raises_one_line("NaN"):
         beam_search(torch.full((2, 3), torch.nan))
+    for scores in ([0.0, torch.inf, 0.0], [-torch.inf] * 3):  # of which no probability is known
+        with raises_one_line("NaN"):
+            beam_search(torch.tensor([scores]))
     with raises_one_line("order=0"):
         NGram([[1]], 1, order=0)
     with raises_one_line("no sequences"):

@@ -133,6 +133,8 @@ def test_a_temperature_not_above_zero_is_refused(distribution, temperature, rais
 def test_a_mixture_of_nothing_is_refused(raises_one_line):
     with raises_one_line("num_components=0", "at least 1"):
         LogisticMixture(17, num_components=0)
+    with raises_one_line("min_log_scale=-100", "at least -60"):  # its gradients would be NaN
+        LogisticMixture(17, min_log_scale=-100.0)
 
 
 def drawn_shares(parameters, **options):

@@ -333,3 +333,18 @@ def test_fixed_positions_are_not_saved_and_learned_ones_are():
 def test_impossible_sizes_and_unknown_choices_are_refused(options, words, raises_one_line):
     with raises_one_line(*words):
         build(**options)
+
+
+@pytest.mark.parametrize("assign", [False, True])
+@pytest.mark.parametrize("positions", ["concatenated", "added", "axial", "learned"])
+def test_a_model_made_without_memory_has_its_positions_once_it_is_loaded(positions, assign):
+    exact = build(positions=positions)
+    with torch.device("meta"):
+        model = build(positions=positions)
+    if not assign:
+        model.to_empty(device="cpu")
+        for buffer in model.buffers():
+            buffer.fill_(1_000)
+    model.load_state_dict(exact.state_dict(), assign=assign)
+    tokens = tokens_of(exact)
+    torch.testing.assert_close(model(tokens), exact(tokens), rtol=0, atol=0)

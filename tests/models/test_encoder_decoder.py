@@ -244,6 +244,8 @@ def test_sequences_that_share_a_source_are_only_stepped(raises_one_line):
         model.prefill(rows[:, None], model.select(state, rows, both))
     with raises_one_line("3 rows cannot share 2 sources"):
         model.select(state, rows[:3], both)
+    with raises_one_line("sources", "rising order", "[1, 0]"):
+        model.select(state, rows.flip(0), both.flip(0))
 
 
 def test_what_cannot_be_is_refused(raises_one_line):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linear_transformers.ops import chunks
-from linear_transformers.ops.decayed import decayed, decayed_step
+from linear_transformers.ops.decayed import decayed, decayed_over_piece, decayed_step
 from linear_transformers.ops.delta import delta, delta_step
 
 B, H, C, M = 2, 3, 5, 4
@@ -70,3 +70,38 @@ def test_the_fastest_decays_stay_within_float32(name):
     torch.testing.assert_close(
         found, results(partial(by_steps, step), inputs, state), rtol=1e-4, atol=1e-5
     )
+
+
+@pytest.mark.parametrize("before", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", FORMS)
+def test_a_state_of_another_type_becomes_that_of_the_inputs(name, before):
+    whole, _ = FORMS[name]
+    after = torch.float32 if before == torch.float64 else torch.float64
+    inputs, state = inputs_of(name, 9, 1), torch.randn(B, H, C, M, dtype=torch.float64)
+    expected = whole(*inputs, state=state)
+    found = whole(*(x.to(after) for x in inputs), state=state.to(before))
+    assert [x.dtype for x in found] == [after, after]
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5, check_dtype=False)
+
+
+@pytest.mark.parametrize("hard", [-1e3, -1e5, -torch.inf])
+@pytest.mark.parametrize("name", FORMS)
+def test_what_follows_a_decay_to_nothing_is_exact(name, hard):
+    """Running sums that hold it have few digits left for the decays that come after it."""
+    whole, step = FORMS[name]
+    inputs = inputs_of(name, 65, 1)
+    mild = -0.01 * torch.rand_like(inputs[-1])
+    inputs[-1] = torch.where(torch.rand_like(mild) < 0.2, hard, mild)
+    inputs, state = [x.float() for x in inputs], torch.randn(B, H, C, M)
+    found = results(lambda x, past: whole(*x, state=past), inputs, state)
+    expected = results(partial(by_steps, step), inputs, state)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_piece_after_a_decay_to_nothing_is_exact():
+    _, k, v, log_decay = inputs_of("decayed", 65, 1)
+    log_decay = -0.01 * torch.rand_like(log_decay)
+    log_decay[:, 20] = -1e5
+    expected = decayed_over_piece(k, v, log_decay)
+    found = decayed_over_piece(k.float(), v.float(), log_decay.float())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, check_dtype=False)

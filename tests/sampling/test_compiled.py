@@ -22,13 +22,15 @@ from linear_transformers.mixers import (
     GatedDeltaNet,
     GatedLinearAttention,
     KimiDeltaAttention,
+    MultiHeadAttention,
 )
-from linear_transformers.models import AutoregressiveTransformer, Transformer
+from linear_transformers.models import AutoregressiveTransformer, Block, Transformer
 from linear_transformers.sampling import (
     CompiledStepper,
     RecurrentStepper,
     complete,
     prefill,
+    stepper_of,
     uniform_noise,
 )
 from tests.conftest import attending
@@ -339,3 +341,35 @@ def test_without_a_compiler_it_is_said(monkeypatch, tmp_path, raises_one_line):
             CompiledStepper(made())
     finally:
         compiled.cache_clear()
+
+
+class OtherHeads(MultiHeadAttention):
+    def _output(self, outputs, gate):
+        return 2 * super()._output(outputs, gate)
+
+
+class OtherBlock(Block):
+    def _normed(self, x):
+        return 2 * super()._normed(x)
+
+
+class OtherLinear(torch.nn.Linear):
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+@pytest.mark.parametrize("kind", [OtherHeads, OtherBlock, OtherLinear])
+def test_a_layer_of_ones_own_is_not_taken_for_what_it_is_made_from(kind, raises_one_line):
+    """As LoRA's linear layers are, which add to what theirs computes."""
+    model = made()
+    block = model.stack.blocks[1]
+    changed = {
+        OtherHeads: block.mixer, OtherBlock: block, OtherLinear: block.feedforward[0]
+    }[kind]  # fmt: skip
+    changed.__class__ = kind
+    with raises_one_line("compiled", kind.__name__):
+        CompiledStepper(model)
+    stepper = stepper_of(model)
+    assert isinstance(stepper, RecurrentStepper)
+    tokens = torch.randint(NUM_VALUES, (BATCH, LENGTH))
+    torch.testing.assert_close(stepped(stepper, tokens), model(tokens), rtol=1e-4, atol=1e-4)

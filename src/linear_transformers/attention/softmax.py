@@ -101,7 +101,8 @@ def attended(q: sh.Queries, keys: Tensor, values: Tensor, **options: Any) -> sh.
         values: The values.
         options: See PyTorch's `scaled_dot_product_attention`.
     """
-    dtype, q = q.dtype, q.transpose(1, 2).to(keys.dtype)
+    dtype = q.dtype
+    q, values = q.transpose(1, 2).to(keys.dtype), values.to(keys.dtype)
     if torch.is_grad_enabled() and q.device.type == "cpu":
         # In bfloat16 PyTorch's gradient takes up to seven times as long there.
         q, keys, values = widened(q, keys, values)

@@ -53,13 +53,13 @@ def beam_search(
         threshold: The distance from a frame's best label, in nats, beyond which labels are skipped.
 
     Raises:
-        ValueError: The beam is below 1, or a score is NaN.
+        ValueError: The beam is below 1, or a score is NaN or infinite.
     """
     if beam < 1:
         raise ValueError(f"beam={beam} was asked for; it must be at least 1.")
-    if scores.isnan().any():
-        raise ValueError("The scores hold NaN, so nothing can be decoded from them.")
     frames = scores.double().log_softmax(-1)
+    if frames.isnan().any():  # of scores that are NaN or infinite
+        raise ValueError("A score's probability is NaN, so nothing can be decoded from it.")
     tried = frames >= frames.max(-1, keepdim=True).values - threshold
 
     def prior(prefix: tuple[int, ...], label: int) -> float:

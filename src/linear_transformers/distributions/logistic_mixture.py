@@ -17,7 +17,7 @@ from annotated_types import Ge, Le
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from linear_transformers.config.ranges import Nats, Size, ranged
+from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.distributions.base import ValueDistribution, check_temperature
 from linear_transformers.distributions.categorical import invert_cdf
 from linear_transformers.ops.precision import widened
@@ -46,7 +46,7 @@ class LogisticMixture(ValueDistribution):
         num_values: Annotated[int, Ge(2), Le(2**20)],
         *,
         num_components: Size = 10,
-        min_log_scale: Nats = -7.0,
+        min_log_scale: Annotated[float, Ge(-WIDEST), Le(WIDEST)] = -7.0,
     ):
         self.num_values = num_values
         self.num_parameters = 3 * num_components

@@ -1,6 +1,7 @@
 """Position embeddings."""
 
 import math
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -79,12 +80,11 @@ class Positions(nn.Module):
             # Their sum begins as large as the embeddings of tokens: smaller ones are not seen.
             scale = len(axes) ** -0.5
             self.tables = nn.ParameterList(scale * torch.randn(size, model_dim) for size in axes)
-            places = torch.cartesian_prod(*map(torch.arange, axes)).view(-1, len(axes))
-            self.register_buffer("coordinates", places.T.contiguous(), persistent=False)
+            self.axes = axes
+            self.register_buffer("coordinates", self._fixed(), persistent=False)
         elif kind != "none":
             # Recomputed, not saved: a checkpoint holds what was learned.
-            table = sinusoids(torch.arange(self.max_length or 0), self.input_dim)
-            self.register_buffer("table", table, persistent=False)
+            self.register_buffer("table", self._fixed(), persistent=False)
 
     def forward(
         self,
@@ -105,6 +105,22 @@ class Positions(nn.Module):
         if isinstance(start, Tensor):
             return self._at(x, start + torch.arange(x.shape[1], device=start.device))
         return self.dropout(self._place(x, start, x.shape[1]), draw)
+
+    def _fixed(self) -> Tensor:
+        """Return what is not learned: the coordinates of each position, or its sinusoids."""
+        if self.kind == "axial":
+            places = torch.cartesian_prod(*map(torch.arange, self.axes)).view(-1, len(self.axes))
+            return places.T.contiguous()
+        return sinusoids(torch.arange(self.max_length or 0), self.input_dim)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], *args: Any, **more: Any) -> None:
+        """Load what was learned, and compute the rest anew: a module that was made on the meta
+        device has no numbers."""
+        loaded = next((x.device for x in state_dict.values()), "cpu")
+        for name, buffer in self.named_buffers():
+            device = loaded if buffer.is_meta else buffer.device
+            setattr(self, name, self._fixed().to(device, buffer.dtype))
+        super()._load_from_state_dict(state_dict, *args, **more)
 
     def unbind(self) -> None:
         """Let sequences be longer than `max_length`, where no embedding is learned."""

@@ -292,7 +292,14 @@ class Transformer(nn.Module):
             rows: The sequences.
             sources: Of a decoder, the sources that are kept, in rising order: each is read by as
                 many of the rows, one after the other. None gives each row a memory of its own.
+
+        Raises:
+            ValueError: The sources are in another order.
         """
+        if sources is not None and (sources.diff() <= 0).any():
+            raise ValueError(
+                f"The sources that are kept are to be in rising order, found {sources.tolist()}."
+            )
         more = {} if sources is None else {"sources": sources}
         layers = zip(self.blocks, state.layers, strict=True)
         return StackState(

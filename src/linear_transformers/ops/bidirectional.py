@@ -47,7 +47,7 @@ def read(
     eps: float,
     rotated: Float[Tensor, "b t h c"] | None = None,
 ) -> Float[Tensor, "b t h m"]:
-    """Return the output of each query to a memory, in the type of the sums.
+    """Return the output of each query to a memory, in the type of sums over the queries.
 
     Args:
         q: The features of the queries.
@@ -56,7 +56,8 @@ def read(
         rotated: The rotated features, where `memory.kv_sum` is of rotated keys; the denominator
             has none.
     """
-    (q, numerator) = widened(q, q if rotated is None else rotated)
+    q, numerator = widened(q, q if rotated is None else rotated)
+    memory = memory.to(q.dtype)
     with without_autocast(q):
         weighted_sum = torch.einsum("bthc,bhcm->bthm", numerator, memory.kv_sum)
         total_weight = torch.einsum("bthc,bhc->bth", q, memory.k_sum)

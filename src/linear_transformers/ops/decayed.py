@@ -10,6 +10,7 @@ eq. 4, with one for each feature and position. `decayed_step` is the recurrence 
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -62,14 +63,16 @@ def _segment(
     length = q.shape[1]
     if state is None:
         state = q.new_zeros(len(q), *q.shape[2:], v.shape[3])
+    state = state.to(q.dtype)
     # Padding has no key and no decay: it leaves the state as it is.
     size = max(1, min(chunk_size, length))
     q, k, v, log_decay = (split(x, size) for x in (q, k, v, log_decay))
     since_start = log_decay.cumsum(-2)
     whole = since_start[..., -1:, :]
     if log_decay.shape[-1] == 1:
-        weights = (q @ k.mT) * between(since_start[..., 0])
-        additions = (k * (whole - since_start).exp()).mT @ v
+        decay = between(log_decay[..., 0])
+        weights = (q @ k.mT) * decay
+        additions = (k * decay[..., -1, :, None]).mT @ v
     else:
         middle = middle_of(since_start)
         grown = k * (middle - since_start).exp()
@@ -87,10 +90,9 @@ def decayed_over_piece(
 ) -> tuple[Float[Tensor, "b h c m"], Float[Tensor, "b h c 1"]]:
     """Return A and K, a diagonal, of what positions do to the state: S' = K S + A."""
     k, v, log_decay = widened(k, v, log_decay)
-    since_start = log_decay.cumsum(1)
-    whole = since_start[:, -1:]
-    added = torch.einsum("bthc,bthm->bhcm", k * (whole - since_start).exp(), v)
-    return added, whole[:, 0].exp().expand(*added.shape[:-1]).unsqueeze(-1)
+    to_end = F.pad(log_decay[:, 1:], (0, 0, 0, 0, 0, 1)).flip(1).cumsum(1).flip(1)
+    added = torch.einsum("bthc,bthm->bhcm", k * to_end.exp(), v)
+    return added, log_decay.sum(1).exp().expand(*added.shape[:-1]).unsqueeze(-1)
 
 
 def decayed_step(
@@ -115,9 +117,12 @@ def middle_of(since_start: Float[Tensor, "*batch l c"]) -> Float[Tensor, "*batch
     return since_start[..., (since_start.shape[-2] - 1) // 2, None, :]
 
 
-def between(since_start: Float[Tensor, "*batch l"]) -> Float[Tensor, "*batch l l"]:
-    """Return the decay from j to i: exp of the sum over j+1 ... i, and 0 for j > i."""
-    # Differences first: the exponentials alone would overflow.
-    sums = since_start.unsqueeze(-1) - since_start.unsqueeze(-2)
-    future = torch.ones(sums.shape[-2:], dtype=torch.bool, device=sums.device).triu(1)
-    return sums.masked_fill(future, -torch.inf).exp()
+def between(log_decay: Float[Tensor, "*batch l"]) -> Float[Tensor, "*batch l l"]:
+    """Return the decay from j to i: exp of the sum over j+1 ... i, and 0 for j > i.
+
+    Each sum is of its own terms: differences of running sums lose what follows a hard decay.
+    """
+    at = torch.arange(log_decay.shape[-1], device=log_decay.device)
+    later = at.unsqueeze(-1) > at
+    sums = log_decay.unsqueeze(-1).where(later, 0).cumsum(-2)
+    return sums.masked_fill(later.mT, -torch.inf).exp()

@@ -76,17 +76,18 @@ def _segment(
 ) -> tuple[Float[Tensor, "b t h m"], Float[Tensor, "b h c m"]]:
     """Compute a segment: all its systems at once, then chunk after chunk."""
     length = q.shape[1]
-    past = q.new_zeros(len(q), *q.shape[2:], v.shape[3]) if state is None else state
+    past = q.new_zeros(len(q), *q.shape[2:], v.shape[3]) if state is None else state.to(q.dtype)
     # Padding has no key, strength or decay: it leaves the state as it is.
     size = max(1, min(chunk_size, length))
     q, k, v, strength, log_decay = (split(x, size) for x in (q, k, v, strength, log_decay))
     since_start = log_decay.cumsum(-2)
     kept = since_start.exp()
-    to_end = (since_start[..., -1:, :] - since_start).exp()
     if log_decay.shape[-1] == 1:
-        decay = between(since_start[..., 0])
+        decay = between(log_decay[..., 0])
+        to_end = decay[..., -1, :, None]
         similar, weights = (k @ k.mT) * decay, (q @ k.mT) * decay
     else:
+        to_end = (since_start[..., -1:, :] - since_start).exp()
         middle = middle_of(since_start)
         relative, grown = (since_start - middle).exp(), (k * (middle - since_start).exp()).mT
         similar, weights = (relative * k) @ grown, ((relative * q) @ grown).tril()

@@ -75,11 +75,13 @@ def rotated_linear(
     q, k, v = widened(q, k, v)
     with without_autocast(v):
         undecayed = q.new_zeros(*q.shape[:-1], 1)
-        kv_sum, k_sum = (None, 0.0) if state is None else (state.kv_sum, state.k_sum.unsqueeze(1))
+        kv_sum = None if state is None else state.kv_sum
         weighted_sum, kv_sum = decayed(
             rotation(q), rotation(k), v, undecayed, state=kv_sum, chunk_size=32
         )
-        k_sums = k.cumsum(1) + k_sum
+        k_sums = k.cumsum(1)
+        if state is not None:
+            k_sums = k_sums + state.k_sum.to(k.dtype).unsqueeze(1)
         outputs = normalize(weighted_sum, (q * k_sums).sum(-1), eps=eps)
     return outputs.to(dtype), LinearState(kv_sum, k_sums[:, -1].clone())
 

@@ -11,6 +11,7 @@ from linear_transformers import kernels
 from linear_transformers.attention import LinearAttention, SoftmaxAttention, WindowAttention
 from linear_transformers.attention.cache import KeyValueCache
 from linear_transformers.attention.window import WindowState
+from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels.cpp_step import (
     Affine,
     Norm,
@@ -22,20 +23,30 @@ from linear_transformers.kernels.cpp_step import (
 )
 from linear_transformers.kernels.operator import fuses
 from linear_transformers.mixers import DeltaNet, GatedDeltaNet, MixerState, MultiHeadAttention
+from linear_transformers.mixers.convolution import ShortConvolution
+from linear_transformers.mixers.fast_weights import Decay
 from linear_transformers.mixers.multi_head import NORM_EPS as HEAD_EPS
 from linear_transformers.mixers.multi_head import UNIT_EPS, MultiHead
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
-from linear_transformers.models.block import NORM_EPS
+from linear_transformers.models.block import ACTIVATIONS, NORM_EPS
+from linear_transformers.models.dropout import Dropout
 from linear_transformers.sampling.stepper import Stepper, padded_rows
 from linear_transformers.shapes import Tokens, TokensOne
+
+# What the step writes out. Their subclasses may compute something else.
+LAYERS = {
+    *(Block, MultiHeadAttention, DeltaNet, GatedDeltaNet, Decay, ShortConvolution),
+    *(LinearAttention, SoftmaxAttention, WindowAttention, Elu, Dropout, *ACTIVATIONS.values()),
+    *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.Sequential),
+}
 
 
 class CompiledStepper(Stepper):
     """One C++ call per step, for linear attention, softmax attention to all positions or the last,
     and the delta rule, in layers of one kind or of several, on CPUs: see `kernels.cpp_step`.
 
-    A sequence comes out the same, to the last bit, in a batch of any size and with any number of
-    threads. `step` updates its state in place.
+    A step comes out the same, to the last bit, in a batch of any size and with any number of
+    threads. It updates its state in place. A prefill is the model's own.
 
     Args:
         model: The model, in float32 and `eval()` mode. Its weights are copied.
@@ -117,6 +128,11 @@ def not_in_parts(model: AutoregressiveTransformer) -> str | None:
     for mixer in model.stack.mixers:
         if reason := _mixer_not_in_parts(mixer):
             return reason
+    parts = (*model.stack.blocks, model.stack.norm, model.head)
+    found = {type(layer) for part in parts for layer in part.modules()}
+    if others := found - LAYERS:
+        names = ", ".join(sorted(kind.__name__ for kind in others))
+        return f"it computes what layers of this project do, and the model has others: {names}"
     if {model.head.weight.dtype, model.tokens.weight.dtype} != {torch.float32}:
         return f"it computes in float32, and the model is in {model.tokens.weight.dtype}"
     return None
