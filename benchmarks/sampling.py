@@ -69,18 +69,8 @@ CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
 FUSED = {"fused": "float32", "fused bfloat16": "bfloat16"}
 PRECISIONS = {**COMPILED, **CAPTURED, **FUSED}  # of the weights; float32 of every other method
 OURS = (*COMPILED, CONVOLUTION, SOFTMAX, *CAPTURED, *FUSED, RECURRENT)
-METHODS = (
-    *COMPILED,
-    CONVOLUTION,
-    SOFTMAX,
-    *CAPTURED,
-    *FUSED,
-    RECURRENT,
-    FAST_TRANSFORMERS,
-    CACHED,
-    RECOMPUTED,
-)
-ON_CPU = (*COMPILED, CONVOLUTION, SOFTMAX, RECURRENT, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+METHODS = (*OURS, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
+ON_CPU = tuple(method for method in METHODS if method not in {*CAPTURED, *FUSED})
 ON_GPU = (*CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED)
 # The order in which methods are dropped if memory runs out.
 DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured", "fused")

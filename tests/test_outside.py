@@ -150,7 +150,7 @@ def test_a_class_can_be_named_on_the_command_line(tmp_path):
     chosen = ("model=linear", f"{phi}._target_=mine.mechanisms.Softplus", f"{phi}.beta=2")
     train(tmp_path, *QUICK, *chosen, "run_id=a", "test=false")
     choices.allow("mine")
-    layer = load(tmp_path / "a/checkpoints/last.ckpt").task.model.stack.mixer.attention
+    layer = load(tmp_path / "a/checkpoints/last.ckpt").task.model.stack.mixers[0].attention
     assert isinstance(layer.feature_map, Softplus)
     assert layer.feature_map.beta == 2
 

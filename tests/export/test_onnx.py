@@ -184,7 +184,7 @@ MAPS = sorted(path.stem for path in (CONF / "model/feature_map").glob("*.yaml"))
 @torch.inference_mode()
 def test_every_feature_map_has_a_graph(name):
     task = built(IMAGES, "model=linear", f"model/feature_map={name}")
-    phi = task.model.stack.mixer.attention.feature_map
+    phi = task.model.stack.mixers[0].attention.feature_map
     x = torch.randn(BATCH, 8)
     graph = onnx.traced(phi, {"x": x[:3]}, ["features"], alike=[])
     (features,) = ort.InferenceSession(graph.SerializeToString()).run(None, {"x": x.numpy()})

@@ -160,7 +160,7 @@ def test_the_reported_state_holds_the_memory_of_the_source(task, tmp_path):
         _, state = task.model.prefill(tokens, task.model.init_state(task.model.summarize(tokens)))
         assert row["bytes"] == sum(x.nbytes for x in tensors(state.layers))
     short, long = (row["bytes"] for row in tables["state/bytes"])
-    assert (short == long) == task.model.decoder.mixer.constant_state
+    assert (short == long) == task.model.decoder.mixers[0].constant_state
 
 
 def test_positions_are_those_of_both_sides(task):

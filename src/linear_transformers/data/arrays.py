@@ -3,13 +3,13 @@
 import re
 import zlib
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, Seed, Size, ranged
+from linear_transformers.config.ranges import Count, Size, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
@@ -41,8 +41,7 @@ class ArrayImages(ImageSource):
             block. None keeps the images as they are.
         num_levels: The number of levels; values run from 0 to `num_levels` - 1.
         batch_size: See `SequenceSource`.
-        seed: See `SequenceSource`.
-        num_train: See `SequenceSource`.
+        options: See `SequenceSource`.
 
     Raises:
         ValueError: A file is missing or damaged, or its arrays are not as described.
@@ -57,19 +56,13 @@ class ArrayImages(ImageSource):
         size: Size | None = None,
         num_levels: Annotated[int, Ge(2), Le(256)] = 256,
         batch_size: Count,
-        seed: Seed = 0,
-        num_train: Count | None = None,
+        **options: Any,
     ):
-        super().__init__(batch_size, seed=seed, num_train=num_train)
+        super().__init__(batch_size, **options)
         self.path = Path(path)
         self.val_size = val_size
         self.size = size
         self.num_levels = num_levels
-
-    @property
-    def shape(self) -> ImageShape:
-        _, height, width, channels = self.splits.train.shape
-        return ImageShape(height, width, channels, self.num_levels)
 
     def load(self) -> Splits:
         arrays = self._read()
@@ -89,8 +82,7 @@ class ArrayImages(ImageSource):
                     f"{self.path}: {name} has images of {images.shape[1:]}, x_train of "
                     f"{train.shape[1:]}. All images must have one size (height, width, channels)."
                 )
-        _, height, width, channels = train.shape
-        shape = ImageShape(height, width, channels, self.num_levels).resized(self.size)
+        shape = ImageShape(*train.shape[1:], num_levels=self.num_levels).resized(self.size)
         return Splits(*(resized(images, shape) for images in (train, val, test)))
 
     def _read(self) -> dict[str, np.ndarray | Rows]:

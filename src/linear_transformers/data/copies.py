@@ -1,12 +1,12 @@
 """The copy task of Katharopoulos et al. (2020), section 4.1: a word, a separator, the word."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, Seed, ranged
+from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.data.sequences import Items, SequenceShape, SequenceSource, Splits
 
 
@@ -51,8 +51,7 @@ class Copies(SequenceSource):
         num_symbols: The number of symbols that words are made of.
         num_sequences: The number of training sequences.
         num_held_out: The number of validation sequences, and of test sequences.
-        seed: See `SequenceSource`. The words do not depend on it.
-        num_train: See `SequenceSource`.
+        options: See `SequenceSource`. The words do not depend on the seed.
 
     Raises:
         ValueError: A number is out of range.
@@ -67,10 +66,9 @@ class Copies(SequenceSource):
         num_symbols: Annotated[int, Ge(2), Le(254)] = 10,
         num_sequences: Count = 100_000,
         num_held_out: Count = 2_000,
-        seed: Seed = 0,
-        num_train: Count | None = None,
+        **options: Any,
     ):
-        super().__init__(batch_size, seed=seed, num_train=num_train)
+        super().__init__(batch_size, **options)
         self._shape = CopyShape(max_length, num_symbols)
         self.sizes = (num_sequences, num_held_out, num_held_out)
 

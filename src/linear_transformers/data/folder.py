@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, CountOrZero, Seed, Size, ranged
+from linear_transformers.config.ranges import Count, CountOrZero, Size, ranged
 from linear_transformers.data.base import files_below
 from linear_transformers.data.image_file import read_image, size_of
 from linear_transformers.data.images import ImageShape, ImageSource, split_off
@@ -35,8 +35,7 @@ class FolderImages(ImageSource):
         workers: The number of processes that decode; 0 is none but the training's. None is one
             fewer than there are cores, at most 8.
         batch_size: See `SequenceSource`.
-        seed: See `SequenceSource`.
-        num_train: See `SequenceSource`.
+        options: See `SequenceSource`.
 
     Raises:
         ValueError: There are no pictures, or they are of several sizes and `size` is None.
@@ -54,10 +53,9 @@ class FolderImages(ImageSource):
         num_levels: Annotated[int, Ge(2), Le(256)] = 256,
         workers: CountOrZero | None = None,
         batch_size: Count,
-        seed: Seed = 0,
-        num_train: Count | None = None,
+        **options: Any,
     ):
-        super().__init__(batch_size, seed=seed, num_train=num_train)
+        super().__init__(batch_size, **options)
         self.path = Path(path)
         self.size = size
         self.channels = channels
@@ -65,11 +63,6 @@ class FolderImages(ImageSource):
         self.test_size = test_size
         self.num_levels = num_levels
         self.workers = min(8, cores() - 1) if workers is None else workers
-
-    @property
-    def shape(self) -> ImageShape:
-        _, height, width, channels = self.splits.train.shape
-        return ImageShape(height, width, channels, self.num_levels)
 
     def load(self) -> Splits:
         if (self.path / "train").is_dir():

@@ -1,6 +1,5 @@
 """Image data sets: images as sequences of values."""
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -76,10 +75,11 @@ class ImageSource(SequenceSource):
     """Images as sequences of values: row by row, r g b r g b ..."""
 
     noun: ClassVar[str] = "images"
+    num_levels: int
 
     @property
-    @abstractmethod
-    def shape(self) -> ImageShape: ...
+    def shape(self) -> ImageShape:
+        return ImageShape(*self.splits.train.shape[1:], num_levels=self.num_levels)
 
 
 def resized(images: Images | Rows, shape: ImageShape) -> np.ndarray | Rows:

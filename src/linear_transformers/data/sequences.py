@@ -4,6 +4,7 @@ import atexit
 import weakref
 from abc import abstractmethod
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -81,7 +82,6 @@ class SequenceSource(DataSource):
         super().__init__(seed)
         self.batch_size = batch_size
         self.num_train = num_train
-        self._splits: Splits | None = None
 
     @property
     @abstractmethod
@@ -96,16 +96,14 @@ class SequenceSource(DataSource):
             ValueError: They are missing or malformed.
         """
 
-    @property
+    @cached_property
     def splits(self) -> Splits:
         """The data, read at the first use."""
-        if self._splits is None:
-            splits = self.load()
-            if self.num_train is not None:
-                used = np.arange(min(self.num_train, len(splits.train)))
-                splits = splits._replace(train=some(splits.train, used))
-            self._splits = splits
-        return self._splits
+        splits = self.load()
+        if self.num_train is None:
+            return splits
+        used = np.arange(min(self.num_train, len(splits.train)))
+        return splits._replace(train=some(splits.train, used))
 
     @property
     def description(self) -> str:

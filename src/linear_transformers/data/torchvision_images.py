@@ -1,10 +1,11 @@
 """MNIST and CIFAR-10, read and if necessary downloaded by torchvision."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from linear_transformers.config.ranges import Count, Seed, Size, ranged
+from linear_transformers.config.ranges import Count, Size, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
@@ -29,8 +30,7 @@ class TorchvisionImages(ImageSource):
         size: The side in pixels, a divisor of the original's: a pixel is the mean of a block.
             None keeps the images as they are.
         batch_size: See `SequenceSource`.
-        seed: See `SequenceSource`.
-        num_train: See `SequenceSource`.
+        options: See `SequenceSource`.
 
     Raises:
         ValueError: An unknown data set, or a size that does not divide its images'.
@@ -45,10 +45,9 @@ class TorchvisionImages(ImageSource):
         val_size: Count,
         size: Size | None = None,
         batch_size: Count,
-        seed: Seed = 0,
-        num_train: Count | None = None,
+        **options: Any,
     ):
-        super().__init__(batch_size, seed=seed, num_train=num_train)
+        super().__init__(batch_size, **options)
         if dataset not in SHAPES:
             raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
         self.dataset = dataset

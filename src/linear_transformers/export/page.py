@@ -8,6 +8,7 @@ blocks' matrices are in int8, as `kernels.rounded` rounds them; all else is in f
 import base64
 import html
 import json
+from dataclasses import asdict
 from pathlib import Path
 from string import Template
 from typing import Any
@@ -99,12 +100,13 @@ def _unavailable(
         )
     if reason := not_in_parts(model):
         return f"a page has the step of stepper=compiled, and {reason}. {others}"
-    if {block.mixer.attention for block in parts_of(model).blocks} not in KINDS:
+    blocks = parts_of(model).blocks
+    if {block.mixer.attention for block in blocks} not in KINDS:
         return (
             "a page computes linear attention or the delta rule, in all layers, and the model has "
             f"{stack.mixer_name}. {others}"
         )
-    if len({_form(block) for block in parts_of(model).blocks}) > 1:
+    if len({_form(block) for block in blocks}) > 1:
         return f"a page computes all layers alike, and those of the model differ. {others}"
     if not isinstance(distribution, Categorical | LogisticMixture):
         return (
@@ -201,12 +203,7 @@ def _distribution(distribution: ValueDistribution) -> dict[str, Any]:
 def _shape(shape: ImageShape | TextShape) -> dict[str, Any]:
     if isinstance(shape, TextShape):
         return {"tokens": shape.tokens, "vocabulary": list(shape.vocabulary)}
-    return {
-        "height": shape.height,
-        "width": shape.width,
-        "channels": shape.channels,
-        "num_levels": shape.num_levels,
-    }
+    return asdict(shape)
 
 
 def _examples(examples: np.ndarray, shape: ImageShape | TextShape) -> list[list[int]]:

@@ -139,11 +139,6 @@ class Transformer(nn.Module):
         number(self)
 
     @property
-    def mixer(self) -> Mixer[Any]:
-        """The first layer's mixer, which is that of all layers but for local ones."""
-        return self.blocks[0].mixer
-
-    @property
     def mixers(self) -> list[Mixer[Any]]:
         """The mixer of each layer."""
         return [block.mixer for block in self.blocks]

@@ -95,24 +95,18 @@ class Training(LightningModule):
     def on_validation_epoch_start(self) -> None:
         self.sums = {}
 
-    def on_test_epoch_start(self) -> None:
-        self.sums = {}
-
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        self._add(batch)
+        for name, value in self.task.statistics(batch).items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
 
-    def test_step(self, batch: Any, batch_idx: int) -> None:
-        self._add(batch)
+    on_test_epoch_start = on_validation_epoch_start
+    test_step = validation_step
 
     def on_validation_epoch_end(self) -> None:
         self._judge("val")
 
     def on_test_epoch_end(self) -> None:
         self._judge("test")
-
-    def _add(self, batch: Any) -> None:
-        for name, value in self.task.statistics(batch).items():
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def _judge(self, stage: str) -> None:
         """Log the metrics of the sums over all devices: exact, however batches were divided."""

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,6 @@ class WallStreetJournal(TextSpeech):
     def __init__(self, root: str, *, path: str, lexicon: str | None = None, **options: Any):
         super().__init__(root, lexicon=lexicon, **options)
         self.path = Path(path)
-        self._texts: dict[str, str] | None = None
 
     def transcribed(self, split: str) -> Iterator[tuple[Utterance, str]]:
         for index in INDICES[split]:
@@ -56,15 +56,13 @@ class WallStreetJournal(TextSpeech):
                 utterance = Utterance(audio, (), speaker=speaker, text=text, place=index)
                 yield utterance, spoken_words(text)
 
-    @property
+    @cached_property
     def texts(self) -> dict[str, str]:
         """The detailed transcript of each utterance, by its id."""
-        if self._texts is None:
-            files = [p for p in self.path.rglob("*") if p.suffix.lower() == ".dot"]
-            lines = (line for file in files for line in file.read_text("latin-1").splitlines())
-            matches = (re.fullmatch(r"(.*)\((\w+)\)\s*", line) for line in lines)
-            self._texts = {match[2].lower(): match[1].strip() for match in matches if match}
-        return self._texts
+        files = [p for p in self.path.rglob("*") if p.suffix.lower() == ".dot"]
+        lines = (line for file in files for line in file.read_text("latin-1").splitlines())
+        matches = (re.fullmatch(r"(.*)\((\w+)\)\s*", line) for line in lines)
+        return {match[2].lower(): match[1].strip() for match in matches if match}
 
     def _listed(self, index: str) -> Iterator[Path]:
         """Yield the recordings that an index lists: `11_1_1:wsj0/si_tr_s/01i/01ic0201.wv1`."""

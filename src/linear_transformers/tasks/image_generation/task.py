@@ -4,15 +4,17 @@ import math
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.data.baselines import baselines
 from linear_transformers.data.images import ImageShape, ImageSource
 from linear_transformers.data.masks import mask_of
+from linear_transformers.pictures.grids import save_grid, tiles_of, to_rgb
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import shown
-from linear_transformers.sampling import Prompts
+from linear_transformers.sampling import Prompts, complete_in_batches, stepper_of
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,
@@ -25,7 +27,7 @@ from linear_transformers.tasks.base import (
 from linear_transformers.tasks.costs import report_costs
 from linear_transformers.tasks.image_generation.exporting import ExportImages
 from linear_transformers.tasks.image_generation.model import ImageModel
-from linear_transformers.tasks.image_generation.prompts import draw_grid, prompts_of
+from linear_transformers.tasks.image_generation.prompts import images_and_mask, prompts_of
 from linear_transformers.tasks.image_generation.sampling import SampleImages
 from linear_transformers.tasks.sequences import Sequences, SequenceTask
 
@@ -92,8 +94,14 @@ class ImageGeneration(SequenceTask):
         return [f"samples  {shown(grid)}"]
 
     def _draw(self, prompts: Prompts, output: Output, file: str, name: str, seed: int) -> Path:
-        grid = output.file(file)
-        draw_grid(self.model, self.distribution, prompts, self.shape, seed=seed, path=grid)
+        """Complete prompts in one batch, and show a grid of given and completed images."""
+        grid, shape, batch = output.file(file), self.shape, prompts.count
+        stepper = stepper_of(self.model)
+        parts = complete_in_batches(stepper, self.distribution, prompts, batch=batch, seed=seed)
+        drawn = np.concatenate([shape.to_images(part.values) for part in parts])
+        images, mask = images_and_mask(prompts, shape)
+        originals = to_rgb(images, shape) if mask.any() else None
+        save_grid(tiles_of(to_rgb(drawn, shape), originals, mask, prompts.n), grid)
         output.picture(name, grid)
         return grid
 

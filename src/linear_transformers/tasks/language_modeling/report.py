@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from linear_transformers.data.text import Document, TextShape, TextSource
-from linear_transformers.distributions import ValueDistribution
-from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.data.text import Document, TextSource
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import shown
 from linear_transformers.sampling import stepper_of
@@ -32,7 +30,7 @@ def report(
         ("xz -9e", f"{alone:.3f}", "the test texts on their own"),
         ("perplexity", f"{figures['perplexity']:.2f}", f"of {data.shape.tokenizer.noun}"),
     )
-    (text,) = drawn(task.model, task.distribution, task.shape, n=1, seed=0)
+    (text,) = drawn(task, n=1, seed=0)
     output.table("samples/test", [{"text": text}])
     file = output.file("drawn.txt")
     file.write_text(text, encoding="utf-8")
@@ -41,25 +39,12 @@ def report(
     return [f"drawn    {shown(file)}"]
 
 
-def drawn(
-    model: AutoregressiveTransformer,
-    distribution: ValueDistribution,
-    shape: TextShape,
-    *,
-    n: int,
-    seed: int,
-) -> list[str]:
+def drawn(task: SequenceTask, *, n: int, seed: int) -> list[str]:
     """Return texts that a model makes of nothing."""
-    most = model.stack.positions.max_length
-    texts = continued(
-        stepper_of(model),
-        distribution,
-        shape.tokenizer,
-        torch.zeros(0, dtype=torch.long),
-        sample=distribution.sample,
-        n=n,
-        seed=seed,
-    )
+    most, how = task.model.stack.positions.max_length, task.distribution
+    stepper, nothing = stepper_of(task.model), torch.zeros(0, dtype=torch.long)
+    options = {"sample": how.sample, "n": n, "seed": seed}
+    texts = continued(stepper, how, task.shape.tokenizer, nothing, **options)
     return whole(texts, LENGTH if most is None else min(LENGTH, most - 1))  # after the start
 
 

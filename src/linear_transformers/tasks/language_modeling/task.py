@@ -91,7 +91,7 @@ class LanguageModeling(SequenceTask):
         self._state = tree_unflatten(parts, like)
 
     def show(self, data: TextSource, output: Output, *, n: int, seed: int) -> None:
-        texts = drawn(self.model, self.distribution, self.shape, n=n, seed=seed)
+        texts = drawn(self, n=n, seed=seed)
         output.table("samples/drawn", [{"text": text} for text in texts])
 
     def report(self, data: TextSource, evaluation: Evaluation, output: Output) -> list[str]:
