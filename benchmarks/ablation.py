@@ -17,7 +17,6 @@ what lies within two standard errors, both together.
 """
 
 import hashlib
-import json
 import os
 import subprocess
 import sys
@@ -143,7 +142,7 @@ def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
         job: Any run of the call.
     """
     path = record.RESULTS / f"{name}.json"
-    sources = json.loads(path.read_text())["sources"] if path.is_file() else []
+    sources = (record.content_of(name) or {"sources": []})["sources"]
     if any("variant" not in source for source in sources):
         raise SystemExit(
             f"error: {path} is of a form before this one, and would be lost. Give it another name."

@@ -17,7 +17,8 @@ import yaml
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.provenance import read_provenance
-from linear_transformers.runs.metrics import summary
+from linear_transformers.runs.folder import Run
+from linear_transformers.runs.metrics import read_metrics, summary
 from linear_transformers.runs.sweeps import table_of
 
 POINTS = 30  # of a learning curve
@@ -72,10 +73,10 @@ def figures(run: Path) -> dict[str, Any]:
     return {
         "attention": mixer.get("attention", mixer)["_target_"].rsplit(".", 1)[1],
         **{name: model[key] for name, key in sizes.items() if key in model},
-        **summary(run / "metrics.jsonl"),
+        **summary(Run(run).metrics),
         **{
             name: round(record[f"baseline/{name}"], 3)  # of images
-            for record in _records(run)
+            for record in read_metrics(Run(run).metrics)
             for name in ("histogram", "neighbours")
             if f"baseline/{name}" in record
         },
@@ -89,7 +90,7 @@ def source_of(run: Path) -> dict[str, Any]:
         `run`, its name; `seed`; `starts`, the provenance of each of its starts; `seconds`, from
         its first record to its last; and `curves`, see `curves`.
     """
-    records = _records(run)
+    records = read_metrics(Run(run).metrics)
     times = [record["time"] for record in records] or [0]
     return {
         "run": run.name,
@@ -126,11 +127,6 @@ def thinned(steps: list[int]) -> list[int]:
 def _config(run: Path) -> dict[str, Any]:
     path = run / "config.yaml"
     return yaml.safe_load(path.read_text()) if path.is_file() else {}
-
-
-def _records(run: Path) -> list[dict[str, Any]]:
-    path = run / "metrics.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ that have one. Minutes are those of as many training steps as results/costs-NAME
 measured in turns: runs of hours may have been held up.
 """
 
-import json
 from collections import defaultdict
 from statistics import fmean
 from typing import Any
@@ -75,10 +74,12 @@ def main() -> None:
 
 
 def measured(program: str, name: str) -> dict[str, Any]:
-    path = record.RESULTS / f"{program}-{name}.json"
-    if not path.is_file():
-        raise SystemExit(f"error: {path} is not there: python -m benchmarks.{program} {name}")
-    return json.loads(path.read_text())
+    if (content := record.content_of(f"{program}-{name}")) is None:
+        raise SystemExit(
+            f"error: results/{program}-{name}.json is not there: "
+            f"python -m benchmarks.{program} {name}"
+        )
+    return content
 
 
 def mean(runs: list[dict[str, Any]], scale: float) -> Points:

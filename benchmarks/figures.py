@@ -12,7 +12,6 @@ figure that is computed has its formula, of numbers that are in the files or giv
 `<!-- given -->` stands before what holds no measurement at all.
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -170,10 +169,9 @@ def _shown(value: float, number: str, zeros: int) -> bool:
 
 
 def _content(name: str) -> Any:
-    path = record.RESULTS / f"{name}.json"
-    if not path.is_file():
-        raise ValueError(f"{path.name} is not in {record.RESULTS.name}/")
-    return json.loads(path.read_text())
+    if (content := record.content_of(name)) is None:
+        raise ValueError(f"{name}.json is not in {record.RESULTS.name}/")
+    return content
 
 
 def _values(content: Any) -> Iterator[float]:

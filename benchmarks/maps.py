@@ -5,16 +5,14 @@ uv run python -m benchmarks.costs maps-digits
 uv run --group dev python -m benchmarks.maps         joins what there is of both
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 
-from benchmarks import record
 from benchmarks.plans import MAPS, PLANS
 from benchmarks.plots import saved, without_outliers
-from benchmarks.record import Measurement, as_sources
+from benchmarks.record import Measurement, as_sources, content_of
 from linear_transformers.pictures.tables import markdown
 
 PLACES = [name for name in PLANS if name.startswith("maps-")]
@@ -37,11 +35,6 @@ def main() -> None:
     sources = [source for content in found.values() for source in as_sources(content)[:1]]
     path = measurement.save(rows, sources=sources)
     print(f"{markdown(rows)}\n{path}\n{picture(found, path.with_suffix('.png'))}")
-
-
-def content_of(name: str) -> Row | None:
-    path = record.RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
 
 
 def table(found: dict[str, Row]) -> list[Row]:

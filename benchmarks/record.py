@@ -31,6 +31,12 @@ NEEDS = (*RUN_NEEDS, "threads", "seeds", "seconds")
 Rows = Sequence[dict[str, Any]]
 
 
+def content_of(name: str) -> dict[str, Any] | None:
+    """Return the content of results/<name>.json; None where nothing was measured."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
 class Measurement:
     """A measurement, whose commit and clock are taken when it is constructed.
 
@@ -54,7 +60,7 @@ class Measurement:
 
     def earlier(self) -> dict[str, Any] | None:
         """Return the earlier content of the file, if it was measured on a machine like this one."""
-        found = json.loads(self.path.read_text()) if self.path.is_file() else {}
+        found = content_of(self.path.stem) or {}
         return found if all(found.get(key) == self.about[key] for key in ALIKE) else None
 
     def save(self, rows: Rows, *, seconds: float | None = None, **more: Any) -> Path:

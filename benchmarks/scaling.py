@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from benchmarks import record
-from benchmarks.apart import PROJECT, run_apart
+from benchmarks.apart import run_apart
 from benchmarks.machine import now
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
@@ -171,7 +171,7 @@ def build(model: str, length: int, options: argparse.Namespace) -> torch.nn.Modu
     overrides = list(MODELS[model])
     if model == "sparse":
         overrides.append(f"{OPTION}.stride={max(8, round(math.sqrt(length)))}")
-    config = composed(Configurations((PROJECT / "conf",), "train"), *overrides)
+    config = composed(Configurations.of("train"), *overrides)
     choice = checked_choice(config["model"]["mixer"]["attention"], OPTION, CausalAttention)
     return choice(options.heads, options.head_dim)
 

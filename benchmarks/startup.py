@@ -18,11 +18,11 @@ from typing import Any
 
 from rich.console import Console
 
+from benchmarks.apart import PROJECT
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 
-PROJECT = Path(__file__).parent.parent
 TORCH = "import torch"
 TINY = ("trainer=cpu", "logger=none", "debug=step", "test=false", "model.num_layers=2",
         "model.num_heads=2", "model.model_dim=16")  # fmt: skip

@@ -22,7 +22,7 @@ QUICK = (*TINY, "trainer=cpu", "debug=step")
 
 
 def run(program: str, *arguments: str) -> str:
-    """Run `train`, `sample` or `transcribe` in this process: in a test, with shapes checked and
+    """Run a program in this process: in a test, with shapes checked and
     warnings as errors. Hydra composes twice, once of them to see whether a configuration sets
     hydra.mode: here none does."""
     printed = io.StringIO()

@@ -12,7 +12,7 @@ import torch
 
 from linear_transformers.config.messages import override
 from linear_transformers.runs.checkpoint import read_checkpoint
-from linear_transformers.runs.metrics import rows_of
+from linear_transformers.runs.metrics import read_metrics
 from tests.programs import QUICK, complaint, figures, forge, run
 
 EXPONENTIAL = ("scheduler=constant", "scheduler._target_=torch.optim.lr_scheduler.ExponentialLR")
@@ -125,7 +125,7 @@ def test_a_torn_record_is_mended(again):
         file.write('{"time": 1')
     assert "the torn last line of metrics.jsonl was removed" in resumed(again, "resume=auto")
     lines = (again / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == rows_of(again / "metrics.jsonl")
+    assert [json.loads(line) for line in lines] == read_metrics(again / "metrics.jsonl")
 
 
 def test_damaged_ids_of_trackers_are_named_before_training(again):

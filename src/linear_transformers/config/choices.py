@@ -30,8 +30,7 @@ from typing import (
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from linear_transformers.config.messages import first_line, unknown_key
-from linear_transformers.config.ranges import FOREIGN as FOREIGN_RANGES
-from linear_transformers.config.ranges import shown
+from linear_transformers.config.ranges import FOREIGN_RANGES, shown
 
 T = TypeVar("T")
 

@@ -80,24 +80,24 @@ class Foreign:
     )
 
 
-FOREIGN = get_type_hints(Foreign, include_extras=True)
+FOREIGN_RANGES = get_type_hints(Foreign, include_extras=True)
 
 
-def ranged(init: F) -> F:
-    """Make a constructor refuse numbers that its annotations do not take.
+def ranged(function: F) -> F:
+    """Make a function or constructor refuse numbers that its annotations do not take.
 
     Raises:
-        ValueError: In the constructor: it names the argument, the number and the range.
+        ValueError: When it is called: it names the argument, the number and the range.
     """
-    parameters = signature(init)
+    parameters = signature(function)
 
-    @wraps(init)
+    @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        limits = _limits_of(init)
+        limits = _limits_of(function)
         for name, value in parameters.bind(*args, **kwargs).arguments.items():
             if isinstance(value, int | float) and name in limits:
                 check_range(name, value, limits[name])
-        return init(*args, **kwargs)
+        return function(*args, **kwargs)
 
     return checked  # pyright: ignore[reportReturnType]
 
@@ -120,8 +120,8 @@ def check_range(name: str, value: float, limits: list[list[Any]]) -> None:
 
 
 @cache
-def _limits_of(init: Callable[..., Any]) -> dict[str, list[list[Any]]]:
-    hints = get_type_hints(init, include_extras=True)
+def _limits_of(function: Callable[..., Any]) -> dict[str, list[list[Any]]]:
+    hints = get_type_hints(function, include_extras=True)
     found = {name: list(_ranges(hint)) for name, hint in hints.items()}
     return {name: ranges for name, ranges in found.items() if ranges}
 

@@ -51,7 +51,6 @@ def files(
     Raises:
         ValueError: There is no onnx here, or the step has no graph for batches of any size.
     """
-
     graph = graph_of(step, precision)
     if sequences is None:
         whole = scanned(graph, list(step.inputs), step.output, list(step.states))

@@ -21,7 +21,7 @@ from linear_transformers.runs.checkpoint import (
     read_checkpoint,
 )
 from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, shown
-from linear_transformers.runs.metrics import rows_of
+from linear_transformers.runs.metrics import read_metrics
 from linear_transformers.tasks.base import Task
 
 
@@ -197,7 +197,7 @@ def is_trained(found: Found, trainer: Trainer) -> bool:
 def is_tested(found: Found, run: Run, task: Task) -> bool:
     """Return whether a run's record has the test of a checkpoint."""
     figure, step = f"test/{task.figure.name}", found.checkpoint["global_step"]
-    return any(figure in row and row["step"] >= step for row in rows_of(run.metrics))
+    return any(figure in row and row["step"] >= step for row in read_metrics(run.metrics))
 
 
 def check_own(found: Found, run: Run) -> None:

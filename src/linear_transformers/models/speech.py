@@ -20,7 +20,7 @@ from linear_transformers.shapes import Features, Lengths, PerBand
 Scores = Float[Tensor, "b s p"]
 EXAMPLE_FRAMES = 400  # four seconds
 
-Count = TypeVar("Count", int, Tensor)
+Frames = TypeVar("Frames", int, Tensor)
 
 
 class StreamState(NamedTuple):
@@ -129,7 +129,7 @@ class SpeechEncoder(nn.Module):
         self.normalization.deviation.copy_(deviation)
         self.longest.fill_(longest)
 
-    def num_outputs(self, num_frames: Count) -> Count:
+    def num_outputs(self, num_frames: Frames) -> Frames:
         """Return the number of outputs for a number of frames, or for each of several."""
         return (num_frames - 1) // self.subsampling + 1
 

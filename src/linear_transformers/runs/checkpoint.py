@@ -25,7 +25,7 @@ from linear_transformers.data.base import Shape
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.exported import CONFIG, HASH, WEIGHTS, portable, read_config
 from linear_transformers.runs.folder import Run, folder_of, shown
-from linear_transformers.runs.metrics import TESTED_STEP, rows_of, summary
+from linear_transformers.runs.metrics import TESTED_STEP, read_metrics, summary
 
 FORMAT = 3
 # The weights as they are trained, where the average of callbacks=ema is the checkpoint's
@@ -142,10 +142,10 @@ def history(path: Path, step: int | None) -> dict[str, Any]:
         about = read_config(path)
         empty = {"figures": {}, "provenance": None, "rounded": []}
         return {name: about.get(name, none) for name, none in empty.items()}
-    run = folder_of(path)
-    start = next(iter(read_provenance(run)), None)
-    figures = summary(run / "metrics.jsonl")
-    tests = [row[TESTED_STEP] for row in rows_of(run / "metrics.jsonl") if TESTED_STEP in row]
+    run = Run(folder_of(path))
+    start = next(iter(read_provenance(run.path)), None)
+    figures = summary(run.metrics)
+    tests = [row[TESTED_STEP] for row in read_metrics(run.metrics) if TESTED_STEP in row]
     if step is None or (tests and tests[-1] != step):  # earlier records do not say
         figures = {name: value for name, value in figures.items() if not name.startswith("test_")}
     return {"figures": figures, "provenance": start, "rounded": []}

@@ -9,7 +9,7 @@ TESTED_STEP = "tested_step"  # the key of a row beside a test: the step of what 
 FIGURES = "figures"  # the key of the first row: a run's figures, and whether min or max is best
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
+def read_metrics(path: Path) -> list[dict[str, Any]]:
     """Return the rows of a run's record; a killed process may have left the last one torn."""
     rows = []
     for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
@@ -22,7 +22,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 def summary(path: Path) -> dict[str, Any]:
     """Return the figures that summarise a run, as far as its record has them."""
-    rows = rows_of(path)
+    rows = read_metrics(path)
 
     def every(name: str) -> list[Any]:
         return [row[name] for row in rows if name in row]

@@ -16,7 +16,7 @@ from linear_transformers.runs.checkpoint import RAW, check_finite, read_checkpoi
 from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.base import Task, Trained
 
-WEIGHTS = ("ema", "raw")
+WHICH = ("ema", "raw")
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 
 
@@ -94,8 +94,8 @@ def _rebuilding(path: Path) -> Iterator[None]:
 
 
 def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
-    if which not in (None, *WEIGHTS):
-        raise ValueError(f"weights={which} is unknown. Choose one of {list(WEIGHTS)}.")
+    if which not in (None, *WHICH):
+        raise ValueError(f"weights={which} is unknown. Choose one of {list(WHICH)}.")
     if which is not None and "global_step" not in checkpoint:
         raise ValueError(
             f"weights={which} was asked for, and {path} is an exported model, which has one set of "

@@ -24,7 +24,7 @@ class Description:
         folder: The job's own folder. A tracker puts its files there, in a folder of its own.
         runs: The folder of all runs, for files that they share.
         name: The name of the run.
-        job_type: `train` or `sample`.
+        job_type: The program, as `train` or `sample`.
         group: The name of a sweep, or of a run, shared by what was sampled from it.
         tags: The user's tags.
         figures: The figures that runs are compared by.

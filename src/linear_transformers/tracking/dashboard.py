@@ -17,7 +17,7 @@ import yaml
 from linear_transformers.calls import call_with
 from linear_transformers.config.messages import first_line
 from linear_transformers.runs.folder import Run
-from linear_transformers.runs.metrics import rows_of
+from linear_transformers.runs.metrics import read_metrics
 from linear_transformers.tracking.wandb import STEP
 
 MODEL = "model.mixer.attention._target_"  # what tells most models apart
@@ -62,7 +62,7 @@ def workspace(folder: Path, *, entity: str, project: str, by: str = MODEL) -> An
         raise ValueError(
             f"A dashboard needs wandb-workspaces: `{call_with('dashboards')}`."
         ) from error
-    rows = rows_of(folder / "metrics.jsonl")
+    rows = read_metrics(Run(folder).metrics)
     if not rows:
         raise ValueError(f"{folder}/metrics.jsonl has no records, so there is nothing to plot.")
     if not (configurations := [*Run(folder).configurations.values()]):

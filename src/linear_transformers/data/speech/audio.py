@@ -121,7 +121,7 @@ def converted(
     Raises:
         ValueError: A sample is NaN or infinite, or a conversion is needed and not allowed.
     """
-    channels = checked(samples, name).shape[1]
+    channels = finite(samples, name).shape[1]
     check_rate(rate, name)
     if not convert and (rate != sample_rate or channels > 1):
         raise ValueError(
@@ -161,7 +161,7 @@ def check_rate(rate: int, name: str) -> None:
         )
 
 
-def checked(samples: np.ndarray, name: str) -> np.ndarray:
+def finite(samples: np.ndarray, name: str) -> np.ndarray:
     """Return the samples unchanged.
 
     Raises:

@@ -12,7 +12,7 @@ from torch import Tensor
 from linear_transformers.config.ranges import NotNegative, Seconds, Size, ranged
 from linear_transformers.ctc import NGram, beam_search, greedy
 from linear_transformers.data.speech import SpeechShape, Waveform, log_mel, read_audio
-from linear_transformers.data.speech.audio import check_rate, checked, converted
+from linear_transformers.data.speech.audio import check_rate, converted, finite
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
@@ -119,7 +119,7 @@ class SpeechStream:
             raise ValueError(
                 f"Samples {list(waveform.shape)} were given; a stream hears one channel, [n]."
             )
-        checked(waveform.numpy(), "audio")
+        finite(waveform.numpy(), "audio")
         self._ended = last
         labels = self._listener.hear(self._resampler(waveform, last=last), last=last)
         heard = self.shape.decode(labels)

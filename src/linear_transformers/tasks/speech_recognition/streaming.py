@@ -19,8 +19,8 @@ from linear_transformers.data.speech.audio import (
     KNOWN_SIZES,
     RATES,
     check_length,
-    checked,
     converted,
+    finite,
     ratio_of,
     read_samples,
     truncated,
@@ -143,7 +143,7 @@ def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.nd
             check_length(file, audio)
             size = max(1, round(seconds * file.samplerate))
             while len(piece := file.read(size, dtype="float32", always_2d=True)):
-                yield checked(piece, audio), file.samplerate
+                yield finite(piece, audio), file.samplerate
             fault = truncated(Path(audio), file.tell(), file.frames)
     except (soundfile.SoundFileError, TypeError) as error:
         raise ValueError(f"{audio} is not a recording that can be read ({error}).") from error

@@ -55,7 +55,7 @@ class Search(NamedTuple):
         return beam_search(model, state, max_lengths, start=START, end=END, **options)
 
 
-class Drawing(NamedTuple):
+class Sampling(NamedTuple):
     """Decoding by drawing; see `Translator.draw`."""
 
     number: int
@@ -87,7 +87,7 @@ class Drawing(NamedTuple):
         return [found[i : i + self.number] for i in range(0, len(found), self.number)]
 
 
-Decoding = Search | Drawing
+Decoding = Search | Sampling
 BATCH = 64
 
 
@@ -145,7 +145,7 @@ class Translator(Trained):
             ValueError: A number is out of range, or a text has a character that no training text
                 had; or see `translations`.
         """
-        drawing = Drawing(n, temperature, top_p, seed)
+        drawing = Sampling(n, temperature, top_p, seed)
         return self._translations(texts, drawing, first=first, batch=batch)
 
     def _translations(
