@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -61,7 +62,8 @@ def test_an_exported_model_is_the_one_that_was_trained(name, runs, tmp_path):
     ):
         assert torch.equal(found, expected), key
     program = "transcribe" if name == "speech" else "translate" if name == "pairs" else "sample"
-    assert f"next     uv run {program}.py" in printed
+    needed = {"transcribe": " audio=FILE", "translate": " text=-"}.get(program, "")
+    assert re.search(rf"next     uv run {program}\.py ckpt=\S+{needed}\n", printed)
 
 
 def test_programs_take_its_folder_for_a_run(folder, runs, tmp_path):
@@ -225,6 +227,7 @@ def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
         ("images", ("html=TAKEN",), "exists already"),
         ("pairs", ("out=OUT", "onnx=true"), "Translation has no step that other runtimes"),
         ("speech", ("html=OUT",), "SpeechRecognition has no page"),
+        ("images", ("out=OUT", "html=OUT"), "are one place"),
     ],
 )
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(

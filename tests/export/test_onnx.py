@@ -84,6 +84,7 @@ class Files:
 def exported(step, folder: Path, *, distribution=None, **options) -> Files:
     files = onnx.files(step, distribution=distribution, about={}, **options)
     for name, data in files.items():
+        assert str(PROJECT).encode() not in data, "a file says where it was made"
         (folder / name).write_bytes(data)
     return Files(folder)
 

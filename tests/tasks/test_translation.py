@@ -19,7 +19,7 @@ from linear_transformers.models import Transformer
 from linear_transformers.tasks import Translation
 from linear_transformers.tasks.base import Evaluation, Output, Watcher
 from linear_transformers.tasks.translation.judging import judged
-from linear_transformers.tasks.translation.model import Drawing, Search, translations
+from linear_transformers.tasks.translation.model import Sampling, Search, translations
 from linear_transformers.testing import tensors
 
 pytestmark = pytest.mark.usefixtures("no_interpreter")
@@ -100,7 +100,7 @@ def test_exact_matches_are_those_of_greedy_decoding(task):
 
 @pytest.mark.parametrize(
     "decoding",
-    [Search(3), Drawing(3, temperature=0.8, top_p=0.9, seed=1)],
+    [Search(3), Sampling(3, temperature=0.8, top_p=0.9, seed=1)],
     ids=["searched", "drawn"],
 )
 def test_a_batch_of_texts_becomes_what_each_becomes_alone(task, decoding):
@@ -113,7 +113,7 @@ def test_a_batch_of_texts_becomes_what_each_becomes_alone(task, decoding):
 
 
 def test_an_empty_text_becomes_an_empty_one_and_unknown_characters_are_read(task):
-    for decoding in (Search(2), Drawing(2, temperature=1.0, top_p=1.0, seed=0)):
+    for decoding in (Search(2), Sampling(2, temperature=1.0, top_p=1.0, seed=0)):
         empty, blank, unknown = translations(task.model, SHAPE, ["", "  ", "xyz"], decoding)
         assert [each.text for each in empty + blank] == [""] * 4
         assert len(unknown) == 2
@@ -141,7 +141,7 @@ def test_a_text_that_is_no_list_of_texts_is_refused(task, raises_one_line):
 def test_a_draw_does_not_depend_on_how_many_there_are(task):
     texts = [source for source, _ in PAIRS]
     few, many = (
-        translations(task.model, SHAPE, texts, Drawing(n, temperature=1.0, top_p=1.0, seed=1))
+        translations(task.model, SHAPE, texts, Sampling(n, temperature=1.0, top_p=1.0, seed=1))
         for n in (1, 3)
     )
     assert [row[0].text for row in few] == [row[0].text for row in many]

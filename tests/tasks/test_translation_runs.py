@@ -142,6 +142,7 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(piped):
         (["text=BAD"], "line 2: byte 2 is not UTF-8."),
         (["text=NEW"], "Character 2 of 'bÉ', 'É', was in no text that this model was trained on."),
         (["text=NEW", "temperature=1"], "Character 2 of 'bÉ', 'É', was in no text"),
+        (["text=NEW"], "NEW, line 2: Character 2"),
         (["text=-", "n=6", "beam=5"], "n=6 exceeds beam=5. Use beam=6."),
         (["text=-", "temperature=1", "beam=5"], "beam=5 applies to beam search only"),
         (["text=-", "temperature=1", "length_penalty=1"], "length_penalty=1.0 applies to beam"),
@@ -204,3 +205,11 @@ def test_multi30k_is_learnt_in_subwords_that_are_saved(tmp_path):
     assert isinstance(model.task.model.encoder.blocks[0].feedforward[1], torch.nn.GELU)
     (found,) = model.translate(["Two dogs run. 3"])
     assert len(found) == 5
+
+
+def test_texts_may_be_any_iterable_and_of_spaces_alone(runs):
+    model, texts = lt.load("tiny", runs=runs), ["a", "b", "\t", "\u3000", ""]
+    expected = model.translate(texts)
+    assert model.translate(iter(texts)) == expected
+    assert [found[0].text for found in expected[2:]] == ["", "", ""]
+    assert model.draw(iter(texts)) == model.draw(texts)

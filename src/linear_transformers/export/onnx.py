@@ -116,6 +116,7 @@ def traced(
     """
     try:
         import onnxscript  # noqa: F401  what torch's exporter is made of, an extra
+        from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ModuleNotFoundError as error:
         raise ValueError(
             f"onnx=true needs {error.name}, which is not installed: uv sync --extra onnx"
@@ -138,6 +139,7 @@ def traced(
             verbose=False,
         )
     assert program is not None
+    ClearMetadataAndDocStringPass()(program.model)  # they hold the paths of this machine's files
     model = program.model_proto
     if model.graph.input[0].type.tensor_type.shape.dim[0].dim_param != batch.__name__:
         raise ValueError(

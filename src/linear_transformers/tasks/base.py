@@ -333,7 +333,13 @@ class Task(ABC):
 
 
 class Use(ABC, Generic[TrainedT]):
-    """What a program does with a trained task: a dataclass, whose fields are the options."""
+    """What a program does with a trained task: a dataclass, whose fields are the options.
+
+    Attributes:
+        needs: The words that a call needs besides the checkpoint's, as one would type them.
+    """
+
+    needs: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def run(self, trained: TrainedT, watch: Watch) -> Outcome:

@@ -135,6 +135,8 @@ class Export(Use[Trained]):
                 raise ValueError(
                     f"{option}={place} exists already. Choose another name, or remove it."
                 )
+        if self.out and self.html and Path(self.out).absolute() == Path(self.html).absolute():
+            raise ValueError(f"out={self.out} and html=... are one place. Choose another name.")
         for name, given in (("onnx=true", self.onnx), (f"hub={self.hub}", self.hub)):
             if given and self.out is None:
                 raise ValueError(f"{name} is of an exported folder. Give it: out=DIR")
@@ -188,8 +190,8 @@ class Export(Use[Trained]):
             print("license  not given: others may do nothing with it. license=mit, say, allows it")
         if self.hub is not None:
             print(f"hub      {upload(out, self.hub)}")
-        program = next(iter(trained.task.uses))
-        words = [override("ckpt", out), *self.next_words(trained), *allowing()]
+        program, use = next(iter(trained.task.uses.items()))
+        words = [override("ckpt", out), *use.needs, *self.next_words(trained), *allowing()]
         print(f"next     {call_of(program)} {shlex.join(words)}")
 
 

@@ -140,7 +140,7 @@ def _samples(given: np.ndarray | Tensor) -> Tensor:
     Raises:
         ValueError: They are integers, whose range nobody has said.
     """
-    samples = torch.as_tensor(given)
+    samples = torch.as_tensor(given).detach()
     if not samples.is_floating_point():
         raise ValueError(
             f"Samples of {samples.dtype} were given; they are numbers from -1 to 1. Divide those "

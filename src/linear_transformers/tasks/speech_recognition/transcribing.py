@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TextIO
+from typing import Annotated, Any, ClassVar, NamedTuple, TextIO
 
 import numpy as np
 from annotated_types import Ge, Le
@@ -71,6 +71,7 @@ class Recording(NamedTuple):
 class Transcribe(Use[SpeechModel]):
     """Transcribe recordings. See conf/transcribe.yaml for the options."""
 
+    needs: ClassVar = ("audio=FILE",)
     audio: str
     format: Format
     out: str | None

@@ -1,6 +1,6 @@
 """A trained translator, as one calls it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -98,7 +98,7 @@ class Translator(Trained):
     @ranged
     def translate(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         beam: Count = WIDTH,
         length_penalty: NotNegative = LENGTH_PENALTY,
@@ -121,7 +121,7 @@ class Translator(Trained):
     @ranged
     def draw(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         n: Count = 1,
         temperature: Positive = 1.0,
@@ -148,12 +148,21 @@ class Translator(Trained):
         drawing = Sampling(n, temperature, top_p, seed)
         return self._translations(texts, drawing, first=first, batch=batch)
 
+    def check(self, text: str) -> None:
+        """Refuse a text that the model cannot read. It reads nothing of one without a character.
+
+        Raises:
+            ValueError: It has a character that no training text had.
+        """
+        if text.strip():
+            self.task.shape.tokenizer.encode_known(text, repr(text[:SHOWN]))
+
     def _translations(
-        self, texts: Sequence[str], decoding: Decoding, **options: int
+        self, texts: Iterable[str], decoding: Decoding, **options: int
     ) -> list[list[Translated]]:
         """Return what `translations` makes of texts of a user's, which can be read."""
-        for text in texts:
-            self.task.shape.tokenizer.encode_known(text, repr(text[:SHOWN]))
+        for text in (texts := _listed(texts)):
+            self.check(text)
         return translations(self.task.model, self.task.shape, texts, decoding, **options)
 
 
@@ -161,7 +170,7 @@ class Translator(Trained):
 def translations(
     model: EncoderDecoder,
     shape: PairShape,
-    texts: Sequence[str],
+    texts: Iterable[str],
     decoding: Decoding,
     *,
     first: int = 0,
@@ -183,8 +192,7 @@ def translations(
     Raises:
         ValueError: A text was given, and no list of them.
     """
-    if isinstance(texts, str):
-        raise ValueError("A text was given, and a list of texts is translated: give [text].")
+    texts = _listed(texts)
     tokenizer = shape.tokenizer
     sources = [tokenizer.encode(text) if text.strip() else [] for text in texts]
     found = [[Translated("", 0.0)] * decoding.number for _ in texts]
@@ -199,3 +207,9 @@ def translations(
         for i, row in zip(chosen, rows, strict=True):
             found[i] = [Translated(tokenizer.decode(each.tokens), each.score) for each in row]
     return found
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise ValueError("A text was given, and a list of texts is translated: give [text].")
+    return [*texts]

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 from linear_transformers.config.ranges import NotNegative, Positive, Seed, Share, Size
 from linear_transformers.data.text import decoded, lines_of
@@ -23,6 +24,7 @@ BATCHES = 16  # of lines that are read before they are sorted by length
 class Translate(Use[Translator]):
     """Translate lines. See conf/translate.yaml for the options."""
 
+    needs: ClassVar = ("text=-",)
     text: str
     references: str | None
     beam: Size | None
@@ -50,6 +52,7 @@ class Translate(Use[Translator]):
             lines = iter(whole)
         live = piped and references is None
         start, count, best = time.perf_counter(), 0, []
+        lines = self._readable(trained, lines)
         for found in self._translations(trained, lines, 1 if live else BATCHES * self.batch):
             count += 1
             for text, score in found[: self.n]:
@@ -81,6 +84,15 @@ class Translate(Use[Translator]):
                     f"{name}={value} applies to beam search only, and "
                     f"temperature={self.temperature} asks for sampling. Leave one out."
                 )
+
+    def _readable(self, trained: Translator, lines: Iterator[str]) -> Iterator[str]:
+        """Yield the lines, and say of one that the model cannot read which it is."""
+        for number, line in enumerate(lines, 1):
+            try:
+                trained.check(line)
+            except ValueError as error:
+                raise ValueError(f"text={self.text}, line {number}: {error}") from error
+            yield line
 
     def _translations(
         self, trained: Translator, lines: Iterator[str], together: int
