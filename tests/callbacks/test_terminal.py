@@ -66,9 +66,12 @@ def test_without_a_terminal_or_validations_lines_come_from_time_to_time(capsys, 
 
 
 def test_a_run_that_no_longer_improves_ends_early(tmp_path):
-    run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.max_epochs=9",
+    printed = run(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.max_epochs=9",
         "callbacks=early_stopping", "callbacks.stop_early.patience=2",
-        "callbacks.stop_early.min_delta=9", "test=false")  # fmt: skip
+        "callbacks.stop_early.min_delta=9", "test=false",
+    )  # fmt: skip
+    assert re.search(r"ended    val/bits_per_dim was \d\S+, no better in 2 validations", printed)
     assert len(figures(tmp_path / "a", "val/bits_per_dim")) == 3
 
 

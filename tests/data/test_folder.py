@@ -72,6 +72,14 @@ def test_a_training_folder_of_another_name_is_not_a_folder_to_split(
         FolderImages(str(tmp_path), **OPTIONS).splits  # noqa: B018
 
 
+@pytest.mark.parametrize("names", ["train test valid", "Train Test", "train test dev", "training"])
+def test_folders_that_are_nearly_those_of_splits_are_refused(tmp_path, names, raises_one_line):
+    for name in names.split():
+        pictures(tmp_path / name, 9)
+    with raises_one_line("has ", "Call it "):
+        FolderImages(str(tmp_path), **OPTIONS).splits  # noqa: B018
+
+
 def test_links_to_folders_are_followed_once(split):
     pictures(split / "elsewhere/deep", 4, seed=3)
     (split / "train/linked").symlink_to(split / "elsewhere")

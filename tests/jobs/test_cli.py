@@ -319,6 +319,9 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
     assert loaded == "False"
 
 
+LIGHTNINGS = "lightning.pytorch.callbacks"
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -343,6 +346,11 @@ def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, argumen
         (("hydra.sweeper.params.seed=1",), "add -m"),
         (("~callbacks.best", "~callbacks.last"), "none would be kept"),
         (("trainer.fast_dev_run=true",), "use debug=step"),
+        ((f"+callbacks.x={{_target_: {LIGHTNINGS}.LearningRateFinder}}",), "by a multirun"),
+        (
+            (f"+callbacks.x={{_target_: {LIGHTNINGS}.StochasticWeightAveraging, swa_lrs: 0.1}}",),
+            "use callbacks=ema",
+        ),
         (("trainer.strategy=ddp_spawn",), "use ddp"),
         (("trainer.min_epochs=5", "trainer.max_epochs=2"), "is above"),
         (("scheduler=on_plateau", "trainer.limit_val_batches=0"), "leaves no validation"),

@@ -33,6 +33,13 @@ class StopEarly(EarlyStopping):
         """Restore what was counted; the patience is this run's."""
         super().load_state_dict({**state_dict, "patience": self.patience})
 
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Say that this is why training ended."""
+        super().on_train_end(trainer, pl_module)
+        if trainer.is_global_zero and self.wait_count >= self.patience:
+            validations = f"{self.patience} validation{'s' if self.patience > 1 else ''}"
+            print(f"ended    {self.monitor} was {self.best_score:.4g}, no better in {validations}")
+
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """End a run at once that had ended before it was resumed."""
         trainer.should_stop = trainer.should_stop or self.wait_count >= self.patience

@@ -383,7 +383,7 @@ def _is_node(value: Any) -> bool:
 def _conformed_entries(annotation: Any, entries: Mapping[str, Any], path: str) -> dict[str, Any]:
     nodes = [key for key, value in entries.items() if _is_node(value)]
     for key, value in entries.items():
-        misspelt = get_close_matches(key, nodes, n=1)
+        misspelt = get_close_matches(str(key), nodes, n=1)
         if isinstance(value, Mapping) and key not in nodes and misspelt:
             raise ValueError(unknown_key(_join(path, key), nodes))
     return {key: _conformed(annotation, value, _join(path, key)) for key, value in entries.items()}

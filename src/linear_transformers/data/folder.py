@@ -16,6 +16,12 @@ from linear_transformers.data.sequences import Splits
 from linear_transformers.provenance import cores
 
 SUFFIXES = (".png", ".jpg", ".jpeg")
+# What folders of splits are called, and what they are to be called here.
+MEANT = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
 
 
 class FolderImages(ImageSource):
@@ -65,15 +71,18 @@ class FolderImages(ImageSource):
         self.workers = min(8, cores() - 1) if workers is None else workers
 
     def load(self) -> Splits:
-        if (self.path / "train").is_dir():
+        divided = (self.path / "train").is_dir()
+        other = next((x for x in ("test", "val") if (self.path / x).is_dir()), None)
+        if other is not None and not divided:
+            raise ValueError(
+                f"data.path={self.path} has {other}/ and no train/, so that all would be "
+                "trained on. Give train/ and test/, or one folder of pictures to split."
+            )
+        self._check_names()
+        if divided:
             train, test = self._pictures("train"), self._pictures("test")
             val = self._pictures("val") if (self.path / "val").is_dir() else None
         else:
-            if other := next((x for x in ("test", "val") if (self.path / x).is_dir()), None):
-                raise ValueError(
-                    f"data.path={self.path} has {other}/ and no train/, so that all would be "
-                    "trained on. Give train/ and test/, or one folder of pictures to split."
-                )
             train, val = self._pictures("."), None
             train, test = self._split_off(train, self.test_size, key="test_size")
         if val is None:
@@ -81,6 +90,14 @@ class FolderImages(ImageSource):
         shape = self._shape_of((train, val, test))
         resize = self.size is not None
         return Splits(*(Pictures(paths, shape, resize=resize) for paths in (train, val, test)))
+
+    def _check_names(self) -> None:
+        """Refuse names that are nearly those of splits: a misspelt one must be an error."""
+        folders = self.path.iterdir() if self.path.is_dir() else ()
+        for folder in folders:
+            meant = MEANT.get(folder.name.lower())
+            if meant is not None and folder.name != meant and folder.is_dir():
+                raise ValueError(f"data.path={self.path} has {folder.name}/. Call it {meant}/.")
 
     def _split_off(
         self, pictures: np.ndarray, count: int | None, *, key: str

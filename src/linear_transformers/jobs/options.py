@@ -5,6 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from lightning import Callback, Trainer
+from lightning.pytorch.callbacks import (
+    BatchSizeFinder,
+    LearningRateFinder,
+    StochasticWeightAveraging,
+)
 from torch import nn
 from torch.optim import Optimizer, SparseAdam
 
@@ -85,6 +90,16 @@ def check(job: TrainJob) -> None:
         )
     if job.test and options.get("limit_test_batches") == 0:
         raise ValueError("trainer.limit_test_batches=0 leaves nothing to test: use test=false.")
+    if job.has(StochasticWeightAveraging):
+        raise ValueError(
+            "StochasticWeightAveraging puts its average into the model after the last checkpoint, "
+            "so nothing would use it: use callbacks=ema, or Lightning's WeightAveraging."
+        )
+    if job.has(LearningRateFinder, BatchSizeFinder):
+        raise ValueError(
+            "LearningRateFinder and BatchSizeFinder change a run before it begins: search by a "
+            "multirun, optimizer.lr=1e-3,3e-3."
+        )
     if options.get("fast_dev_run"):
         raise ValueError("trainer.fast_dev_run would keep no checkpoint: use debug=step.")
     if any(word in str(options.get("strategy")) for word in ("spawn", "fork", "notebook")):

@@ -216,7 +216,7 @@ class Sweep:
             if not (words := job["overrides"]):
                 continue  # its file is damaged: what is missing has it
             if any(word.startswith("run_id=") for word in words):
-                words = [*words, f"resume={AUTO}"]
+                words = [*(x for x in words if not x.startswith("resume=")), f"resume={AUTO}"]
             print(f"again    {self.call} {shlex.join(words)}", file=sys.stderr)
         if failed:
             print(f"missing  {missing}", file=sys.stderr)

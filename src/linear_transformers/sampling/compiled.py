@@ -37,7 +37,7 @@ from linear_transformers.shapes import Tokens, TokensOne
 LAYERS = {
     *(Block, MultiHeadAttention, DeltaNet, GatedDeltaNet, Decay, ShortConvolution),
     *(LinearAttention, SoftmaxAttention, WindowAttention, Elu, Dropout, *ACTIVATIONS.values()),
-    *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Identity, nn.Sequential),
+    *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Sequential),
 }
 
 
