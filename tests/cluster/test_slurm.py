@@ -214,7 +214,7 @@ def test_a_job_of_a_sweep_that_is_preempted_is_requeued_by_submitit_alone(cluste
     def logs() -> str:
         return "".join(path.read_text() for path in tmp_path.rglob("*_log.*"))
 
-    words = (*WAITING, "trainer.limit_train_batches=8", "seed=1", "run_id=a", "resume=auto")
+    words = (*WAITING, "trainer.limit_train_batches=8", "seed=1")
     with sweep(cluster, tmp_path, *words) as process:
         assert wait_until(lambda: f"waits at step {STEP}" in logs(), PATIENCE), logs()
         (number,) = cluster.call("squeue", "--noheader", "--format=%A").split()

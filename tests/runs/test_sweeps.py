@@ -120,18 +120,19 @@ def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
 
 
 def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path, capsys):
-    sweep = Sweep(tmp_path / "s", "uv run train.py")
+    sweep = Sweep(tmp_path / "s")
     for number, (words, outcome, message) in enumerate(
         ((["a=1", "b=2"], Outcome(1.5, {"bits": 1.5}), ""), (["a=1", "b=3"], None, "no | good"))
     ):
         sweep.begin(number, words)
-        sweep.end(number, words, outcome, message)
+        sweep.end(number, outcome, message)
     sweep.begin(2, ["a=1", "b=4"])
     assert (tmp_path / "s/results.md").read_text().splitlines() == [
         "| job | b | bits | status |", "| --- | --- | --- | --- |", "| 0 | 2 | 1.5 | done |",
         "| 1 | 3 |  | failed |",
     ]  # fmt: skip
-    sweep.report("uv run train.py -m b=2,3,4 sweep.skip_done=true")
+    missing = "uv run train.py -m b=2,3,4 sweep.skip_done=true"
+    sweep.close(call="uv run train.py", missing=missing)
     assert "| 2 | 4 |  | killed |" in (tmp_path / "s/results.md").read_text()
     said = capsys.readouterr().err
     assert "job 2 killed: its process ended without a word" in said
@@ -139,11 +140,11 @@ def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path, capsys):
 
 
 def test_seeds_have_a_mean_and_a_spread(tmp_path):
-    sweep = Sweep(tmp_path, "")
+    sweep = Sweep(tmp_path)
     for number in range(4):
         words = [f"model={'ab'[number // 2]}", f"seed={number % 2}"]
         sweep.begin(number, words)
-        sweep.end(number, words, Outcome(0.0, {"run": "x", "bits": 1.0 + number}), "")
+        sweep.end(number, Outcome(0.0, {"run": "x", "bits": 1.0 + number}), "")
     page = (tmp_path / "results.md").read_text()
     assert "| mean ± s.d. | a | 2 seeds |  | 1.5 ± 0.71 |" in page
     assert "| mean ± s.d. | b | 2 seeds |  | 3.5 ± 0.71 |" in page
@@ -188,13 +189,41 @@ def test_only_what_is_missing_runs_again(tmp_path, capfd):
     assert len(list(tmp_path.glob("*/config.yaml"))) == 2
 
 
+def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path, capfd):
+    words = (
+        "-m", *QUICK, "trainer.max_steps=3", "trainer.max_epochs=3", "seed=1,2", "test=false",
+        f"paths.runs={tmp_path}", "allow=[tests]",
+        "+callbacks.at._target_=tests.faults.places.SignalAt", "+callbacks.at.hook=train_batch_end",
+        "+callbacks.at.n=2",
+    )  # fmt: skip
+    with pytest.raises(SystemExit):
+        run("train", *words)
+    _, page = results(tmp_path)
+    (name,) = (path.parent.name for path in tmp_path.glob("*/config.yaml"))
+    assert f"| {name} | failed |" in page
+    said = capfd.readouterr().err
+    (again,) = (line for line in said.splitlines() if line.startswith("again"))
+    assert again.endswith(f"run_id={name} resume=auto")
+    with pytest.raises(SystemExit):  # the second job is stopped
+        run("train", *words, "sweep.skip_done=true")
+    printed = run("train", *words, "sweep.skip_done=true")
+    assert "last.ckpt, step 2" in printed
+    assert [job["status"] for job in results(tmp_path)[0]] == ["done", "done"]
+    assert results(tmp_path)[0][0]["figures"]["run"] == name
+    assert len(list(tmp_path.glob("*/config.yaml"))) == 2
+    with pytest.raises(SystemExit):  # all of it, anew
+        run("train", *words, f"hydra.sweep.dir={next(tmp_path.glob('sweeps/*'))}")
+    assert len(list(tmp_path.glob("*/config.yaml"))) == 3
+
+
 def test_a_damaged_job_is_a_row_that_says_so(tmp_path, capsys):
-    sweep = Sweep(tmp_path, "train")
-    sweep.end(0, ["seed=1"], Outcome(1.0, {"bits": 1.0}), "")
+    sweep = Sweep(tmp_path)
+    sweep.begin(0, ["seed=1"])
+    sweep.end(0, Outcome(1.0, {"bits": 1.0}), "")
     (tmp_path / "jobs/1.json").write_bytes(b"")
-    sweep.close("train -m sweep.skip_done=true")
+    sweep.close(call="train", missing="train -m sweep.skip_done=true")
     assert "1.json is no JSON" in capsys.readouterr().err
-    assert sweep.begin(1, ["seed=2"]) is None
+    assert sweep.begin(1, ["seed=2"])["status"] == "running"
 
 
 def test_one_run_is_not_two_jobs(tmp_path, raises_one_line):
@@ -205,22 +234,22 @@ def test_one_run_is_not_two_jobs(tmp_path, raises_one_line):
     assert "run_id=m-2 names the run of job 0 and of job 1" in message
     assert (tmp_path / "m-2/checkpoints/last.ckpt").is_file()
     (folder,) = (tmp_path / "sweeps").iterdir()
-    sweep = Sweep(folder, "train")
-    assert sweep.begin(5, sweep.jobs[0]["overrides"], run_id="m-2") is None  # the same job again
+    sweep = Sweep(folder)
+    sweep.begin(5, sweep.jobs[0]["overrides"], run_id="m-2")  # the same job again
 
 
 def test_two_multiruns_do_not_share_a_folder(tmp_path):
-    sweep = Sweep.open(tmp_path, call="train", command=["-m"])
-    again = Sweep.open(tmp_path, call="train", command=["-m"], skip_done=True)
+    sweep = Sweep.open(tmp_path, command=["-m"])
+    again = Sweep.open(tmp_path, command=["-m"], skip_done=True)
     assert again.folder == sweep.folder
     with sweep.held(), pytest.raises(ValueError, match="is being trained by process"), again.held():
         pass
-    sweep.close("")
+    sweep.close(call="", missing="")
     assert not sweep.folder.exists()
 
 
 def test_a_multirun_that_is_refused_leaves_the_other_alone(tmp_path):
-    other = Sweep.open(tmp_path, call="train", command=["-m"])
+    other = Sweep.open(tmp_path, command=["-m"])
     words = ("-m", *QUICK, f"paths.runs={tmp_path}", f"hydra.sweep.dir={other.folder}")
     with other.held():
         assert "is being trained by" in complaint("train", *words)

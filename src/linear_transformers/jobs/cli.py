@@ -46,7 +46,7 @@ from linear_transformers.jobs.named import (
 from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import cores
 from linear_transformers.runs.folder import AUTO, is_first_process
-from linear_transformers.runs.sweeps import Outcome, Sweep
+from linear_transformers.runs.sweeps import RUN, Outcome, Sweep
 from linear_transformers.stopping import (
     Stopped,
     catching,
@@ -131,10 +131,8 @@ class Program:
         finally:
             sys.argv = self.typed
             if self.sweep is not None:
-                again = ["sweep.skip_done=true"]
-                if any(word.startswith("run_id=") for word in self.typed):
-                    again.append(override("resume", AUTO))
-                self.sweep.close(call_again(self.name, *again))
+                missing = call_again(self.name, "sweep.skip_done=true")
+                self.sweep.close(call=call_of(self.name), missing=missing)
 
     def _compose_and_run(
         self, run: Callable[..., Any], conf: Configurations, arguments: Sequence[str]
@@ -189,7 +187,6 @@ class Program:
         """Return the multirun that a command line means."""
         return Sweep.open(
             runs_of(conf, words, self.project),
-            call=call_of(self.name),
             command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
             named=value_of(SWEEP_FOLDER, words),
             skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
@@ -211,17 +208,19 @@ class Program:
         words = (word.removeprefix("++") for word in about.overrides.task)
         typed = [word for word in words if word not in self.found]
         overrides = [*(word for word in typed if not word.startswith("sweep.")), *self.allowing]
-        outcome = self.sweep.begin(number, overrides, run_id=cfg.get("run_id"))
-        message = "stopped before its end"
-        if outcome is not None:
+        job = self.sweep.begin(number, overrides, run_id=cfg.get("run_id"))
+        if job["status"] == "done":
             print(f"job {number} was done before", file=sys.stderr)
-            return _objective(outcome, about)
+            return _objective(Outcome(job["objective"], job["figures"]), about)
+        if (begun := job["figures"].get(RUN)) is not None:
+            cfg.run_id, cfg.resume = begun, AUTO
+        outcome, message = None, "stopped before its end"
         try:
             try:
                 with catching():
                     outcome, message = self._attempt(cfg)
             finally:
-                self.sweep.end(number, overrides, outcome, message)
+                self.sweep.end(number, outcome, message)
         except Stopped as stopped:
             pass_on(stopped)  # submitit puts the job back into the queue
             raise

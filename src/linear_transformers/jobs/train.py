@@ -39,6 +39,7 @@ from linear_transformers.jobs.trainer import (
 from linear_transformers.provenance import provenance, write_provenance
 from linear_transformers.runs.checkpoint import Found, check_finite, read_checkpoint
 from linear_transformers.runs.folder import (
+    AUTO,
     Run,
     claim_run,
     close_run,
@@ -48,7 +49,7 @@ from linear_transformers.runs.folder import (
     shown,
 )
 from linear_transformers.runs.metrics import TESTED_STEP, summary
-from linear_transformers.runs.sweeps import CAUTION, Outcome
+from linear_transformers.runs.sweeps import CAUTION, RUN, Outcome, Sweep
 from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
@@ -112,8 +113,8 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
         rank=rank,
     )
     if job.group is None:
-        sweep = Path(hydra.sweep.dir).name if hydra.mode == RunMode.MULTIRUN else None
-        job.group = sweep or run.path.name
+        sweep = _sweep()
+        job.group = run.path.name if sweep is None else sweep.folder.name
     try:
         data = job.data()
         task = build_task(job.task, job.model, data.shape)
@@ -170,6 +171,9 @@ def _begin(
     if job.resume_optimizer == "new" and not changed:
         notes.append("note     resume_optimizer=new: no option is another, so the moments are kept")
     open_run(run, config, rank=trainer.global_rank)
+    goes_on = job.train and job.resume in (None, AUTO)  # by resume=auto
+    if first and goes_on and (sweep := _sweep()) is not None:
+        sweep.note_run(int(HydraConfig.get().job.num), run.path.name)
     with started(trackers if first else ()) as lines, ending_together(trainer):
         if first:
             write_provenance(run.path, origin)
@@ -220,6 +224,12 @@ def _run(
     return _outcome(run, task, first, tested=figures[f"test/{task.figure.name}"])
 
 
+def _sweep() -> Sweep | None:
+    """Return the multirun that this is a job of, if it is one's."""
+    about = HydraConfig.get()
+    return Sweep(Path(about.sweep.dir)) if about.mode == RunMode.MULTIRUN else None
+
+
 def _found(job: TrainJob) -> Found | None:
     """Return the checkpoint that is continued, or tested without training."""
     runs = Path(job.paths.runs)
@@ -257,7 +267,7 @@ def _finished(run: Run, found: Found, task: Task, first: bool) -> Outcome:
 
 
 def _outcome(run: Run, task: Task, first: bool, *, tested: float | None = None) -> Outcome:
-    figures = {"run": run.path.name, **summary(run.metrics)} if first else {}
+    figures = {RUN: run.path.name, **summary(run.metrics)} if first else {}
     if first and (cautions := task.cautions()):
         figures[CAUTION] = "; ".join(cautions)
     # A search is not to see the test set, unless there is nothing else.

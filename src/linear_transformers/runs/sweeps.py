@@ -19,6 +19,7 @@ from linear_transformers.runs.folder import AUTO, LOCK, claim_folder, locked, sh
 SEED = "seed"
 CAUTION = "caution"  # of figures: why they do not compare with those of others
 COMMAND = "command"  # in a multirun's folder: what was typed
+RUN = "run"  # among the figures of a job: the name of its run
 BLANK = {"message": "", "figures": {}, "objective": None, "overrides": [], "status": "running"}
 KILLED = "its process ended without a word: it was killed, or lacked memory"
 
@@ -41,16 +42,12 @@ class Sweep:
 
     Args:
         folder: The multirun's folder.
-        call: How to call the program again.
         command: The words of the command line.
         skip_done: Whether jobs that are done are left out.
     """
 
-    def __init__(
-        self, folder: Path, call: str, *, command: Sequence[str] = (), skip_done: bool = False
-    ):
+    def __init__(self, folder: Path, *, command: Sequence[str] = (), skip_done: bool = False):
         self.folder = folder
-        self.call = call
         self.command = [*command]
         self.skip_done = skip_done
 
@@ -59,7 +56,6 @@ class Sweep:
         cls,
         runs: Path,
         *,
-        call: str,
         command: Sequence[str],
         named: str | None = None,
         skip_done: bool = False,
@@ -69,7 +65,6 @@ class Sweep:
 
         Args:
             runs: The folder of all runs.
-            call: How to call the program again.
             command: The words of the command line.
             named: The folder, if it was named.
             skip_done: Whether jobs that are done are left out.
@@ -92,7 +87,7 @@ class Sweep:
             raise ValueError(
                 f"{error.filename or above}: {error.strerror}. Give paths.runs=DIR."
             ) from error
-        return cls(folder, call, command=command, skip_done=skip_done)
+        return cls(folder, command=command, skip_done=skip_done)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -107,19 +102,24 @@ class Sweep:
                 raise ValueError(
                     f"{shown(self.folder)} has the jobs of another multirun. Name another folder."
                 )
+            for job in () if self.skip_done else self.jobs:
+                if job["status"] != "done":  # all begin anew
+                    self._write({**job, "figures": {}})
             yield
         finally:
             if lock is not None:
                 lock.release()
 
-    def close(self, missing: str) -> None:
-        """Print the table; leave no folder of a multirun that never began.
+    def close(self, *, call: str, missing: str) -> None:
+        """Print the table, and the commands that rerun failed jobs; leave no folder of a multirun
+        that never began.
 
         Args:
+            call: How to call the program again.
             missing: The command that runs whatever is not done.
         """
         if self.jobs:
-            self.report(missing)
+            self._report(call, missing)
             return
         with contextlib.suppress(OSError):  # what else is there may be a launcher's
             for name in (COMMAND, LOCK, "multirun.yaml"):  # ours, and Hydra's
@@ -134,56 +134,66 @@ class Sweep:
 
     def begin(
         self, number: int, overrides: Sequence[str], *, run_id: str | None = None
-    ) -> Outcome | None:
-        """Note that a job begins; or return its outcome, if it was done before and is skipped.
+    ) -> dict[str, Any]:
+        """Note that a job begins, or goes on.
 
         Args:
             number: The job's number.
             overrides: The job's part of the command line.
             run_id: The name that its run is to have, if it was given one.
 
+        Returns:
+            What is known of the job: it is `done` where it was done before, and is skipped; among
+            its figures is its `run` where one began.
+
         Raises:
             ValueError: Another job's run has that name.
         """
-        for job in self.jobs if run_id is not None else ():
-            if job["figures"].get("run") == run_id and job["overrides"] != [*overrides]:
+        jobs, begun = self.jobs, {}
+        for job in jobs:
+            own = job["overrides"] == [*overrides]
+            if run_id is not None and job["figures"].get(RUN) == run_id and not own:
                 raise ValueError(
                     f"run_id={run_id} names the run of job {job['job']} and of job {number}. Leave "
                     "it out, or make it differ: run_id='a-${seed}'."
                 )
-        wanted = {"job": number, "overrides": [*overrides], "status": "done"}
-        for job in self.jobs if self.skip_done else ():
-            if wanted.items() <= job.items():
-                return Outcome(job["objective"], job["figures"])
-        self._write(number, overrides=[*overrides], status="running")
-        return None
+            if own and job["job"] == number:
+                if self.skip_done and job["status"] == "done":
+                    return job
+                if job["status"] != "done" and RUN in job["figures"]:
+                    begun = {RUN: job["figures"][RUN]}
+        return self._write({**BLANK, "job": number, "overrides": [*overrides], "figures": begun})
 
-    def end(
-        self, number: int, overrides: Sequence[str], outcome: Outcome | None, message: str
-    ) -> None:
+    def note_run(self, number: int, run: str) -> None:
+        """Note the name of a job's run, from which on it can go on.
+
+        Args:
+            number: The job's number.
+            run: The run's name.
+        """
+        self._write({**_read(self._file(number)), "figures": {RUN: run}})
+
+    def end(self, number: int, outcome: Outcome | None, message: str) -> None:
         """Note how a job ended.
 
         Args:
             number: The job's number.
-            overrides: The job's part of the command line.
             outcome: The result; None if the job failed.
             message: The reason of the failure.
         """
-        if outcome is None:
-            self._write(number, overrides=[*overrides], status="failed", message=message)
-        else:
-            self._write(
-                number, overrides=[*overrides], status="done", figures=outcome.figures,
-                objective=outcome.objective,
-            )  # fmt: skip
+        ended = {"status": "failed"} if outcome is None else {"status": "done", **vars(outcome)}
+        self._write({**_read(self._file(number)), "message": message, **ended})
         self._summarise()
 
-    def _write(self, number: int, **known: Any) -> None:
-        blank = {**BLANK, "job": number}
-        folder = self.folder / "jobs"
-        folder.mkdir(parents=True, exist_ok=True)
-        with replacing(folder / f"{number}.json") as partial:
-            partial.write_text(json.dumps(blank | known, indent=2) + "\n")
+    def _file(self, number: int) -> Path:
+        return self.folder / "jobs" / f"{number}.json"
+
+    def _write(self, job: dict[str, Any]) -> dict[str, Any]:
+        file = self._file(job["job"])
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as partial:
+            partial.write_text(json.dumps(job, indent=2) + "\n")
+        return job
 
     def _summarise(self) -> None:
         jobs = self.jobs
@@ -193,18 +203,12 @@ class Sweep:
             with replacing(self.folder / name) as partial:
                 partial.write_text(text + "\n")
 
-    def report(self, missing: str) -> None:
-        """Print the table, and the commands that rerun failed jobs.
-
-        Args:
-            missing: The command that runs whatever is not done.
-        """
+    def _report(self, call: str, missing: str) -> None:
         for job in self.jobs:
             if job["status"] == "running":
-                self._write(job["job"], overrides=job["overrides"], status="killed", message=KILLED)
-        if not (jobs := self.jobs):
-            return
+                self._write({**job, "status": "killed", "message": KILLED})
         self._summarise()
+        jobs = self.jobs
         print_rows("1 job" if len(jobs) == 1 else f"{len(jobs)} jobs", _rows(jobs))
         print()
         if (choice := best_of(jobs)) is not None:
@@ -215,9 +219,10 @@ class Sweep:
             print(f"job {job['job']} {job['status']}: {job['message']}", file=sys.stderr)
             if not (words := job["overrides"]):
                 continue  # its file is damaged: what is missing has it
-            if any(word.startswith("run_id=") for word in words):
-                words = [*(x for x in words if not x.startswith("resume=")), f"resume={AUTO}"]
-            print(f"again    {self.call} {shlex.join(words)}", file=sys.stderr)
+            if (run := job["figures"].get(RUN)) is not None:
+                words = [word for word in words if not word.startswith(("run_id=", "resume="))]
+                words += [f"run_id={run}", f"resume={AUTO}"]
+            print(f"again    {call} {shlex.join(words)}", file=sys.stderr)
         if failed:
             print(f"missing  {missing}", file=sys.stderr)
 
