@@ -54,6 +54,7 @@ def test_random_features_are_redrawn_when_asked(tmp_path, feature_map):
 def test_redrawing_without_random_features_is_refused(tmp_path):
     message = complaint("train", *QUICK, "callbacks=redraw", f"paths.runs={tmp_path}")
     assert "no random features" in message
+    assert not [*tmp_path.iterdir()]
 
 
 def test_a_model_that_sees_the_future_says_so(tmp_path):

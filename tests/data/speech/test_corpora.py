@@ -135,14 +135,16 @@ def test_validation_reports_every_fault_at_once(tmp_path):
     write_corpus(tmp_path, duration=9.0)
     lines = (tmp_path / "test.jsonl").read_text().splitlines()
     lines[2] = "{"
+    lines[4] = lines[3].replace("test3.wav", "train1.wav").replace("0.55", "0.45")
     (tmp_path / "test.jsonl").write_text("\n".join(lines))
     (tmp_path / "val3.wav").write_bytes(b"RIFF")
     (tmp_path / "val5.wav").unlink()
-    with pytest.raises(ValueError, match="4 faults") as caught:
+    with pytest.raises(ValueError, match="5 faults") as caught:
         corpus(tmp_path, validate=True).utterances("train")
     places = [line.split(": ")[0] for line in str(caught.value).splitlines()[1:]]
-    lines = ("train.jsonl:1", "val.jsonl:4", "val.jsonl:6", "test.jsonl:3")
+    lines = ("train.jsonl:1", "val.jsonl:4", "val.jsonl:6", "test.jsonl:3", "test.jsonl:5")
     assert places == [f"{tmp_path}/{line}" for line in lines]
+    assert f"train1.wav is that of {tmp_path}/train.jsonl:2, too" in str(caught.value)
 
 
 def test_validation_knows_what_is_said_by_those_who_are_not_held_out(tmp_path):
@@ -154,7 +156,9 @@ def test_validation_knows_what_is_said_by_those_who_are_not_held_out(tmp_path):
         row["phones"] += " ZH" if row["speaker"] == speaker else ""
         row["phones"] = row["phones"].replace("HH", "X")  # no phone of CMUdict: else all are known
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows[:1])).replace(" ZH", ""))
+    (tmp_path / "test.jsonl").write_text(
+        "\n".join(map(json.dumps, rows[:1])).replace(" ZH", "").replace("train0", "test0")
+    )
     with pytest.raises(ValueError, match="3 faults in the data") as caught:
         corpus(tmp_path, val=None, val_share=0.25, validate=True).utterances("train")
     assert "'ZH' is not said in training" in str(caught.value)

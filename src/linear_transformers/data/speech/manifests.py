@@ -83,12 +83,15 @@ class ManifestSpeech(SpeechSource):
         if self.paths["val"] is None:
             trained = self._divided(trained, "train")
         known = set(labels_of([utterance.units for utterance in trained], self.kind))
-        faults = [
-            fault
-            for path in paths
-            for line in lines[path]
-            for fault in ([line] if isinstance(line, str) else self._faults(line, known))
-        ]
+        faults, places = [], {}
+        for line in (line for path in paths for line in lines[path]):
+            if isinstance(line, str):
+                faults.append(line)
+                continue
+            first = places.setdefault(line.audio.resolve(), line.place)
+            if first != line.place:
+                faults.append(f"{line.place}: {line.audio} is that of {first}, too.")
+            faults += self._faults(line, known)
         if faults:
             found = "\n".join(faults)
             raise ValueError(f"{len(faults)} faults in the data:\n{found}")

@@ -204,12 +204,12 @@ class SampleImages(Use[ImageModel]):
         """Write finished images with their cost and their bits per dimension."""
         task = trained.task
         whole, drawn = bits_per_dim(task.model, task.distribution, part.values, prompts.known)
+        tested = [] if self.image else folder.record.settings["originals"]
         rows = []
         for i, number in enumerate(part.numbers):
             prompt, copy = divmod(number, prompts.n)
             several = prompts.n > 1 and self.mode == "complete"
-            chosen = number if self.mode == "generate" else prompt
-            first = chosen if self.index is None else self.index[chosen]
+            first = number if self.mode == "generate" else tested[prompt] if tested else prompt
             name = f"{first:04d}-{copy}" if several else f"{first:04d}"
             row = {"number": number, "file": f"{name}.png", "bits_per_dim": round(whole[i], 4)}
             if prompts.steps:
