@@ -332,9 +332,12 @@ def test_a_run_of_the_same_name_elsewhere_has_a_best_of_its_own(again, tmp_path)
     assert (there / "a/checkpoints/best.ckpt").is_file()
 
 
-def test_a_run_that_ends_by_the_clock_is_finished(tmp_path):
-    base = (*FAST, "trainer.max_epochs=-1", "+trainer.max_time=00:00:00:01", "scheduler=constant")
-    base = (*base, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
+@pytest.mark.parametrize("callbacks", ["default", "early_stopping"])
+def test_a_run_that_ends_by_the_clock_is_finished(tmp_path, callbacks):
+    base = (
+        *FAST, "trainer.max_epochs=-1", "+trainer.max_time=00:00:00:01", "scheduler=constant",
+        f"callbacks={callbacks}", f"paths.runs={tmp_path}", "run_id=a", "resume=auto",
+    )  # fmt: skip
     run("train", *base)
     assert "finished" in run("train", *base)
 
@@ -398,9 +401,20 @@ def test_a_run_that_tunes_another_has_its_model(again, tmp_path):
     assert "1 layers of LSTM" in run(
         "train", *words, "run_id=c", "model=lstm", "model.num_layers=1"
     )
+    mine = tmp_path / "conf/experiment"
+    mine.mkdir(parents=True)
+    for name, models in (("short", ""), ("lstm", "defaults: [override /model: lstm]\n")):
+        text = f"# @package _global_\n{models}trainer: {{max_epochs: 1}}\n"
+        (mine / f"{name}.yaml").write_text(text)
+        printed = run(
+            "train", *words[:-1], "++init_from=a", "--config-dir", str(mine.parent),
+            f"experiment={name}", f"run_id={name}", "model.num_layers=2", "model.model_dim=16",
+        )  # fmt: skip
+        assert ("LSTM" in printed) == (name == "lstm")
     several = complaint("train", "-m", *words[:-1], "init_from=a,b")
     assert "init_from=a,b: their models may differ. Add model=." in several
     shutil.rmtree(again)
+    halve(tmp_path / "b/checkpoints/best.ckpt")
     longer = ("model.dropout=0.4", "resume=auto", "trainer.max_epochs=2")
     assert "resume" in run("train", *words, "run_id=b", *longer)
 

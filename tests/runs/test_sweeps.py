@@ -9,10 +9,10 @@ import pytest
 from hydra.errors import MissingConfigException
 
 from linear_transformers.config.folder import Configurations
-from linear_transformers.jobs.composition import about_composition
+from linear_transformers.jobs.composition import about_composition, num_jobs, proposed_sweep
 from linear_transformers.pictures.tables import print_rows, print_table, rounded
 from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
-from tests.conftest import PROJECT
+from tests.conftest import CONF, PROJECT
 from tests.programs import QUICK, complaint, figures, run, run_apart
 
 
@@ -120,7 +120,7 @@ def test_a_sweep_over_several_devices_is_refused(tmp_path, capfd):
 
 
 def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path, capsys):
-    sweep = Sweep(tmp_path / "s")
+    sweep = Sweep(tmp_path / "s", tmp_path)
     for number, (words, outcome, message) in enumerate(
         ((["a=1", "b=2"], Outcome(1.5, {"bits": 1.5}), ""), (["a=1", "b=3"], None, "no | good"))
     ):
@@ -140,7 +140,7 @@ def test_what_was_measured_before_a_sweep_is_killed_is_kept(tmp_path, capsys):
 
 
 def test_seeds_have_a_mean_and_a_spread(tmp_path):
-    sweep = Sweep(tmp_path)
+    sweep = Sweep(tmp_path, tmp_path)
     for number in range(4):
         words = [f"model={'ab'[number // 2]}", f"seed={number % 2}"]
         sweep.begin(number, words)
@@ -203,7 +203,8 @@ def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path, capfd):
     assert f"| {name} | failed |" in page
     said = capfd.readouterr().err
     (again,) = (line for line in said.splitlines() if line.startswith("again"))
-    assert again.endswith(f"run_id={name} resume=auto")
+    (folder,) = tmp_path.glob("sweeps/*")
+    assert again.endswith(f"run_id={name} resume=auto group={folder.name}")
     with pytest.raises(SystemExit):  # the second job is stopped
         run("train", *words, "sweep.skip_done=true")
     printed = run("train", *words, "sweep.skip_done=true")
@@ -212,12 +213,50 @@ def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path, capfd):
     assert results(tmp_path)[0][0]["figures"]["run"] == name
     assert len(list(tmp_path.glob("*/config.yaml"))) == 2
     with pytest.raises(SystemExit):  # all of it, anew
-        run("train", *words, f"hydra.sweep.dir={next(tmp_path.glob('sweeps/*'))}")
+        run("train", *words, f"hydra.sweep.dir={folder}")
     assert len(list(tmp_path.glob("*/config.yaml"))) == 3
 
 
+def test_a_job_that_began_with_another_run_goes_on_with_its_own(tmp_path):
+    sweep = Sweep(tmp_path, tmp_path)
+    sweep.begin(0, ["seed=1", "resume=base", "run_id=a-${seed}"])
+    sweep.note_run(0, "a-1")
+    assert sweep.words_to_go_on(sweep.jobs[0]) == ["run_id=a-1"]  # nothing is kept yet
+    (tmp_path / "a-1/checkpoints").mkdir(parents=True)
+    (tmp_path / "a-1/checkpoints/last.ckpt").touch()
+    assert sweep.words_to_go_on(sweep.jobs[0]) == ["run_id=a-1", "resume=auto"]
+
+
+def test_what_a_search_has_done_stays_whatever_it_proposes_the_next_time(tmp_path):
+    search = Sweep(tmp_path, tmp_path)
+    for number, rate in enumerate((1, 2)):
+        search.begin(number, [f"lr={rate}"])
+        search.end(number, Outcome(float(rate)), "")
+    again = Sweep(tmp_path, tmp_path, skip_done=True)
+    assert again.begin(0, ["lr=2"])["objective"] == 2.0  # done, as another job
+    assert again.begin(0, ["lr=3"])["status"] == "running"
+    again.end(0, Outcome(3.0), "")
+    known = [(job["job"], job["overrides"], job["objective"]) for job in again.jobs]
+    assert known == [(0, ["lr=3"], 3.0), (1, ["lr=2"], 2.0), (2, ["lr=1"], 1.0)]
+
+
+def test_a_folder_with_results_of_something_else_is_refused(tmp_path):
+    (tmp_path / "results.md").write_text("mine")
+    words = ("-m", *QUICK, f"paths.runs={tmp_path}/runs")
+    assert "is no multirun's" in complaint("train", *words, f"hydra.sweep.dir={tmp_path}")
+    assert (tmp_path / "results.md").read_text() == "mine"
+    assert "without ${...}" in complaint("train", *words, "hydra.sweep.dir=a/${now:%Y}")
+
+
+def test_the_jobs_that_an_experiment_proposes_are_counted():
+    conf = Configurations((CONF,), "train")
+    for word, count in (("seed=1", 3), ("seed=1,2", 6), ("model=linear,softmax", 2)):
+        words = ["-m", "experiment=copy/small", word]
+        assert num_jobs([*proposed_sweep(conf, words), *words]) == count
+
+
 def test_a_damaged_job_is_a_row_that_says_so(tmp_path, capsys):
-    sweep = Sweep(tmp_path)
+    sweep = Sweep(tmp_path, tmp_path)
     sweep.begin(0, ["seed=1"])
     sweep.end(0, Outcome(1.0, {"bits": 1.0}), "")
     (tmp_path / "jobs/1.json").write_bytes(b"")
@@ -234,8 +273,11 @@ def test_one_run_is_not_two_jobs(tmp_path, raises_one_line):
     assert "run_id=m-2 names the run of job 0 and of job 1" in message
     assert (tmp_path / "m-2/checkpoints/last.ckpt").is_file()
     (folder,) = (tmp_path / "sweeps").iterdir()
-    sweep = Sweep(folder)
+    sweep = Sweep(folder, tmp_path)
     sweep.begin(5, sweep.jobs[0]["overrides"], run_id="m-2")  # the same job again
+    longer = ("trainer.max_steps=3", "trainer.max_epochs=3", "resume=m-2")
+    message = complaint("train", "-m", *words[:-1], *longer, "data.seed=0,1")
+    assert "run_id=m-2 names the run of job 0 and of job 1" in message
 
 
 def test_two_multiruns_do_not_share_a_folder(tmp_path):

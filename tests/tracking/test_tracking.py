@@ -356,11 +356,14 @@ def test_a_summary_has_what_the_record_has(tmp_path):
         {"time": 60.0, "step": 5, "val/bits_per_dim": 2.0},
         {"time": 90.0, "step": 9, "val/bits_per_dim": 1.5, "perf/tokens_per_second": 30.0},
         {"time": 120.0, "step": 9, "val/bits_per_dim": 1.75, "val/accuracy": 0.25},
+        # A second start, which goes on.
+        {"time": 1200.0, "step": None, "figures": {"bits_per_dim": "min", "accuracy": "max"}},
+        {"time": 1260.0, "step": 11, "perf/seconds_per_epoch": 3.0},
     ]
     (tmp_path / "m.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     assert summary(tmp_path / "m.jsonl") == {
-        "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20, "steps": 10,
-        "minutes": 2.0,
+        "val_bits_per_dim": 1.5, "val_accuracy": 0.5, "tokens_per_second": 20,
+        "seconds_per_epoch": 3.0, "steps": 12, "minutes": 3.0,
     }  # fmt: skip
 
 

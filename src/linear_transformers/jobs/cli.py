@@ -29,6 +29,7 @@ from linear_transformers.jobs.composition import (
     check_sweep,
     from_environment,
     num_jobs,
+    proposed_sweep,
     register_project,
     resolved_data,
     value_of,
@@ -45,8 +46,8 @@ from linear_transformers.jobs.named import (
 )
 from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import cores
-from linear_transformers.runs.folder import AUTO, is_first_process
-from linear_transformers.runs.sweeps import RUN, Outcome, Sweep
+from linear_transformers.runs.folder import AUTO, is_first_process, run_resumed
+from linear_transformers.runs.sweeps import Outcome, Sweep
 from linear_transformers.stopping import (
     Stopped,
     catching,
@@ -158,12 +159,12 @@ class Program:
                 self.found = model_of(conf, overrides, self.project)
         sweep = None
         if MULTIRUN & {*overrides}:
-            self.num_jobs = num_jobs(overrides)
+            self.num_jobs = num_jobs([*proposed_sweep(conf, overrides), *overrides])
             sweep = self._sweep_of(conf, overrides)
             rest = [word for word in overrides if word not in MULTIRUN]
             rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
-            proposed = any(word.startswith("hydra/sweeper=") for word in rest)
-            if JOBLIB in rest and not proposed:  # joblib divides the cores by its processes
+            searches = any(word.startswith("hydra/sweeper=") for word in rest)
+            if JOBLIB in rest and not searches:  # joblib divides the cores by its processes
                 rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
             overrides = ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
         # What is found first: what was typed changes it.
@@ -206,14 +207,19 @@ class Program:
         assert self.sweep is not None
         number = int(about.job.num)
         words = (word.removeprefix("++") for word in about.overrides.task)
-        typed = [word for word in words if word not in self.found]
+        found = [word.removesuffix("=null") for word in self.found]  # as Hydra has deletions
+        typed = [word for word in words if word.removesuffix("=null") not in found]
         overrides = [*(word for word in typed if not word.startswith("sweep.")), *self.allowing]
-        job = self.sweep.begin(number, overrides, run_id=cfg.get("run_id"))
+        run_id = cfg.get("run_id")
+        if run_id is None and cfg.get("train"):
+            run_id = run_resumed(cfg.resume, self.sweep.runs)
+        job = self.sweep.begin(number, overrides, run_id=run_id)
         if job["status"] == "done":
             print(f"job {number} was done before", file=sys.stderr)
             return _objective(Outcome(job["objective"], job["figures"]), about)
-        if (begun := job["figures"].get(RUN)) is not None:
-            cfg.run_id, cfg.resume = begun, AUTO
+        for word in self.sweep.words_to_go_on(job):
+            key, _, value = word.partition("=")
+            cfg[key] = value
         outcome, message = None, "stopped before its end"
         try:
             try:

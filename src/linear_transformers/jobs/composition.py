@@ -82,9 +82,10 @@ def composed_value(key: str, conf: Configurations, words: Sequence[str]) -> Any:
     """
     further = [in_quotes(f"file://{folder.absolute()}") for folder in conf.folders[1:]]
     search = [f"hydra.searchpath=[{','.join(further)}]"] if further else []
-    single = [word for word in words if not _parsed(word).is_sweep_override()]
+    options = [word for word in words if "=" in word and not word.startswith("-")]
+    single = [word for word in options if not _parsed(word).is_sweep_override()]
     with initialize_config_dir(str(conf.folders[0]), version_base="1.3"):
-        cfg = compose(conf.program, overrides=[*search, *single])
+        cfg = compose(conf.program, overrides=[*search, *single], return_hydra_config=True)
     try:
         return OmegaConf.select(cfg, key)
     except InterpolationResolutionError as error:
@@ -105,6 +106,22 @@ def resolved_data(cfg: DictConfig) -> dict[str, Any]:
     if missing := OmegaConf.missing_keys(cfg):
         raise ValueError(f"{min(missing)} has no value. Give it: {min(missing)}=...")
     return {str(key): value for key, value in data.items()}
+
+
+def proposed_sweep(conf: Configurations, words: Sequence[str]) -> list[str]:
+    """Return the words of the sweep that an experiment proposes, those typed left out.
+
+    Args:
+        conf: The program's files.
+        words: The words of a command line.
+
+    Raises:
+        ValueError: See `composed_value`.
+        HydraException: See `composed_value`.
+    """
+    chosen = [word for word in words if word.startswith("experiment=")]
+    params = composed_value("hydra.sweeper.params", conf, chosen) if chosen else None
+    return [f"{key}={value}" for key, value in (params or {}).items() if not values_of(key, words)]
 
 
 def check_sweep(words: Sequence[str]) -> None:
@@ -171,7 +188,8 @@ def value_of(key: str, arguments: Sequence[str]) -> str | None:
 
 def values_of(key: str, arguments: Sequence[str]) -> list[str]:
     """Return the values that a command line gives a key: several for a sweep."""
-    words = [word for word in arguments if word.startswith(f"{key}=")]
+    words = [word.lstrip("+") for word in arguments]
+    words = [word for word in words if word.startswith(f"{key}=")]
     return _values(words[-1]) if words else []
 
 

@@ -187,10 +187,12 @@ def is_trained(found: Found, trainer: Trainer) -> bool:
     for callback in trainer.callbacks:  # pyright: ignore[reportAttributeAccessIssue]
         if isinstance(callback, StopEarly):
             state = states.get(callback.state_key, {})
-            return state.get("wait_count", 0) >= callback.patience
+            if state.get("wait_count", 0) >= callback.patience:
+                return True
         if isinstance(callback, Timer) and (state := states.get(callback.state_key)):
             callback.load_state_dict(state)
-            return (callback.time_remaining() or 0) <= 0  # of trainer.max_time
+            if (callback.time_remaining() or 0) <= 0:  # of trainer.max_time
+                return True
     return False
 
 

@@ -24,7 +24,6 @@ from linear_transformers.runs.folder import (
 
 ALLOW = "allow="  # accepted here only: no file can allow anything
 SETS_PATHS = re.compile(r"(\+\+?|~)?(paths|experiment|hydra\.searchpath)\b")
-CHOOSE_MODEL = ("model=", "model/", "experiment=")
 
 
 def runs_of(conf: Configurations, arguments: Sequence[str], project: Path) -> Path:
@@ -149,18 +148,37 @@ def model_of(conf: Configurations, arguments: Sequence[str], project: Path) -> l
 
     Raises:
         ValueError: There are several such runs, or none of that name, or it is damaged.
+        HydraException: See `composed_value`.
     """
     names = values_of("init_from", arguments)
-    if names in ([], ["null"]) or any(word.startswith(CHOOSE_MODEL) for word in arguments):
+    if names in ([], ["null"]) or _chooses_model(conf, arguments):
         return []
     if len(names) > 1:
         raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
     runs = runs_of(conf, arguments, project)
     own = runs / (value_of("run_id", arguments) or "")
     if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
-        names = [str(own)]  # it goes on, and has that model
-    config = _config_in(find_checkpoint(names[0], runs))
+        from linear_transformers.runs.checkpoint import newest_whole  # late: torch takes seconds
+
+        found = newest_whole(Run(own))  # it goes on, and has that model
+        assert found is not None
+        config = found.checkpoint["config"]
+    else:
+        config = _config_in(find_checkpoint(names[0], runs))
     return ["~model", f"+model={hydra_value(config['model'])}"]
+
+
+def _chooses_model(conf: Configurations, arguments: Sequence[str]) -> bool:
+    """Return whether a command line, or an experiment that it names, chooses a model."""
+    words = [word.lstrip("+") for word in arguments]
+    if any(word.startswith(("model=", "model/")) for word in words):
+        return True
+    if not (experiment := [word for word in words if word.startswith("experiment=")]):
+        return False
+    typed = [word for word in words if word.startswith("data=")]
+    chosen = composed_value("hydra.runtime.choices", conf, [*typed, *experiment])
+    proposed = composed_value("hydra.runtime.choices", conf, [f"data={chosen['data']}"])
+    return chosen["model"] != proposed["model"]  # the data propose one
 
 
 def _config_in(path: Path) -> dict[str, Any]:

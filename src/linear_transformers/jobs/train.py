@@ -39,7 +39,6 @@ from linear_transformers.jobs.trainer import (
 from linear_transformers.provenance import provenance, write_provenance
 from linear_transformers.runs.checkpoint import Found, check_finite, read_checkpoint
 from linear_transformers.runs.folder import (
-    AUTO,
     Run,
     claim_run,
     close_run,
@@ -113,7 +112,7 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
         rank=rank,
     )
     if job.group is None:
-        sweep = _sweep()
+        sweep = _sweep_of(job)
         job.group = run.path.name if sweep is None else sweep.folder.name
     try:
         data = job.data()
@@ -171,8 +170,7 @@ def _begin(
     if job.resume_optimizer == "new" and not changed:
         notes.append("note     resume_optimizer=new: no option is another, so the moments are kept")
     open_run(run, config, rank=trainer.global_rank)
-    goes_on = job.train and job.resume in (None, AUTO)  # by resume=auto
-    if first and goes_on and (sweep := _sweep()) is not None:
+    if first and job.train and (sweep := _sweep_of(job)) is not None:
         sweep.note_run(int(HydraConfig.get().job.num), run.path.name)
     with started(trackers if first else ()) as lines, ending_together(trainer):
         if first:
@@ -224,10 +222,11 @@ def _run(
     return _outcome(run, task, first, tested=figures[f"test/{task.figure.name}"])
 
 
-def _sweep() -> Sweep | None:
-    """Return the multirun that this is a job of, if it is one's."""
+def _sweep_of(job: TrainJob) -> Sweep | None:
+    """Return the multirun that a job is of, if it is one's."""
     about = HydraConfig.get()
-    return Sweep(Path(about.sweep.dir)) if about.mode == RunMode.MULTIRUN else None
+    multirun = about.mode == RunMode.MULTIRUN
+    return Sweep(Path(about.sweep.dir), Path(job.paths.runs)) if multirun else None
 
 
 def _found(job: TrainJob) -> Found | None:

@@ -1,12 +1,13 @@
 """The record of a run, metrics.jsonl: rows of {"time", "step", metric: value, ...}, in order."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 TESTED_STEP = "tested_step"  # the key of a row beside a test: the step of what was tested
-FIGURES = "figures"  # the key of the first row: a run's figures, and whether min or max is best
+FIGURES = "figures"  # the key of each start's first row: the figures, and whether least is best
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -44,11 +45,14 @@ def summary(path: Path) -> dict[str, Any]:
         found |= {f"state_bytes_at_{row['length']}": row["bytes"] for row in table}
     if rows:
         found["steps"] = max(map(_steps, rows))
-        found["minutes"] = round((rows[-1]["time"] - rows[0]["time"]) / 60, 1)
+        # Between a start and the next, which begins with this row, nothing ran.
+        gaps = [b["time"] - a["time"] for a, b in pairwise(rows) if FIGURES not in b]
+        found["minutes"] = round(sum(gaps) / 60, 1)
     return found
 
 
 def _steps(row: dict[str, Any]) -> int:
     """Return the number of steps that were trained before a row was written. Lightning counts from
     0, in rows of training and of validations, and those of tests have the number."""
-    return (row["step"] or 0) + any(name.startswith(("train/", "val/")) for name in row)
+    counted = ("train/", "val/", "perf/")
+    return (row["step"] or 0) + any(name.startswith(counted) for name in row)

@@ -14,11 +14,12 @@ from typing import Any
 
 from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown, print_rows, rounded
-from linear_transformers.runs.folder import AUTO, LOCK, claim_folder, locked, shown
+from linear_transformers.runs.folder import AUTO, LOCK, Run, claim_folder, locked, shown
 
 SEED = "seed"
 CAUTION = "caution"  # of figures: why they do not compare with those of others
 COMMAND = "command"  # in a multirun's folder: what was typed
+RESULTS = ("results.json", "results.md")
 RUN = "run"  # among the figures of a job: the name of its run
 BLANK = {"message": "", "figures": {}, "objective": None, "overrides": [], "status": "running"}
 KILLED = "its process ended without a word: it was killed, or lacked memory"
@@ -42,12 +43,16 @@ class Sweep:
 
     Args:
         folder: The multirun's folder.
+        runs: The folder of its runs.
         command: The words of the command line.
         skip_done: Whether jobs that are done are left out.
     """
 
-    def __init__(self, folder: Path, *, command: Sequence[str] = (), skip_done: bool = False):
+    def __init__(
+        self, folder: Path, runs: Path, *, command: Sequence[str] = (), skip_done: bool = False
+    ):
         self.folder = folder
+        self.runs = runs
         self.command = [*command]
         self.skip_done = skip_done
 
@@ -70,9 +75,11 @@ class Sweep:
             skip_done: Whether jobs that are done are left out.
 
         Raises:
-            ValueError: The folder cannot be made.
+            ValueError: The folder cannot be made, or has results of something else.
         """
         above = runs / "sweeps"
+        if named is not None and "${" in named:
+            raise ValueError(f"hydra.sweep.dir={named}: give the folder itself, without ${{...}}.")
         try:
             if named is not None:
                 folder = Path(named)
@@ -82,12 +89,14 @@ class Sweep:
                 now = above / f"{datetime.now():%Y%m%d-%H%M%S}"
                 folder = folder or claim_folder(now, numbered=True)
             if not (note := folder / COMMAND).exists():
+                if other := [name for name in RESULTS if (folder / name).exists()]:
+                    raise ValueError(f"{shown(folder / other[0])} is no multirun's. Name a folder.")
                 note.write_text(repr([*command]))
         except OSError as error:
             raise ValueError(
                 f"{error.filename or above}: {error.strerror}. Give paths.runs=DIR."
             ) from error
-        return cls(folder, command=command, skip_done=skip_done)
+        return cls(folder, runs, command=command, skip_done=skip_done)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -150,19 +159,36 @@ class Sweep:
             ValueError: Another job's run has that name.
         """
         jobs, begun = self.jobs, {}
+        own = [job for job in jobs if job["overrides"] == [*overrides]]
         for job in jobs:
-            own = job["overrides"] == [*overrides]
-            if run_id is not None and job["figures"].get(RUN) == run_id and not own:
+            if run_id is not None and job["figures"].get(RUN) == run_id and job not in own:
                 raise ValueError(
                     f"run_id={run_id} names the run of job {job['job']} and of job {number}. Leave "
                     "it out, or make it differ: run_id='a-${seed}'."
                 )
-            if own and job["job"] == number:
-                if self.skip_done and job["status"] == "done":
-                    return job
-                if job["status"] != "done" and RUN in job["figures"]:
+        for job in own if self.skip_done else ():
+            if job["status"] == "done":
+                return job
+        for job in (job for job in jobs if job["job"] == number):
+            if job["status"] != "done":
+                if job in own and RUN in job["figures"]:
                     begun = {RUN: job["figures"][RUN]}
+            elif self.skip_done:  # of a search, which proposes something else now
+                self._write({**job, "job": self._next_number(jobs)})
         return self._write({**BLANK, "job": number, "overrides": [*overrides], "figures": begun})
+
+    def words_to_go_on(self, job: Mapping[str, Any]) -> list[str]:
+        """Return the words by which a job that ended goes on; none if it has no run.
+
+        Args:
+            job: What is known of the job.
+        """
+        if (run := job["figures"].get(RUN)) is None:
+            return []
+        from_another = any(word.startswith("resume=") for word in job["overrides"])
+        if from_another and not Run(self.runs / run).checkpoints_to_resume():
+            return [f"run_id={run}"]  # it begins with the other one again
+        return [f"run_id={run}", f"resume={AUTO}"]
 
     def note_run(self, number: int, run: str) -> None:
         """Note the name of a job's run, from which on it can go on.
@@ -188,6 +214,17 @@ class Sweep:
     def _file(self, number: int) -> Path:
         return self.folder / "jobs" / f"{number}.json"
 
+    def _next_number(self, jobs: Sequence[dict[str, Any]]) -> int:
+        """Return a number above all, and take it: other jobs may be beginning."""
+        number = max(job["job"] for job in jobs) + 1
+        while True:
+            try:
+                self._file(number).open("x").close()
+            except FileExistsError:
+                number += 1
+            else:
+                return number
+
     def _write(self, job: dict[str, Any]) -> dict[str, Any]:
         file = self._file(job["job"])
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -197,9 +234,8 @@ class Sweep:
 
     def _summarise(self) -> None:
         jobs = self.jobs
-        for name, text in (
-            ("results.json", json.dumps(jobs, indent=2)), ("results.md", markdown(_rows(jobs)))
-        ):  # fmt: skip
+        texts = (json.dumps(jobs, indent=2), markdown(_rows(jobs)))
+        for name, text in zip(RESULTS, texts, strict=True):
             with replacing(self.folder / name) as partial:
                 partial.write_text(text + "\n")
 
@@ -219,9 +255,11 @@ class Sweep:
             print(f"job {job['job']} {job['status']}: {job['message']}", file=sys.stderr)
             if not (words := job["overrides"]):
                 continue  # its file is damaged: what is missing has it
-            if (run := job["figures"].get(RUN)) is not None:
-                words = [word for word in words if not word.startswith(("run_id=", "resume="))]
-                words += [f"run_id={run}", f"resume={AUTO}"]
+            if goes_on := self.words_to_go_on(job):
+                keys = tuple(f"{word.partition('=')[0]}=" for word in goes_on)
+                words = [*(word for word in words if not word.startswith(keys)), *goes_on]
+                if not any(word.startswith("group=") for word in words):
+                    words.append(f"group={self.folder.name}")
             print(f"again    {call} {shlex.join(words)}", file=sys.stderr)
         if failed:
             print(f"missing  {missing}", file=sys.stderr)

@@ -59,7 +59,6 @@ class Training(LightningModule):
         self.make_scheduler = scheduler
         self.config = config
         self.resume_optimizer = resume_optimizer
-        self._resumed_anew = False
         self.evaluation = Evaluation({}, {})
         self.sums: Statistics = {}
         self._accumulated = torch.zeros(2)  # total and count of the batches before
@@ -189,13 +188,12 @@ class Training(LightningModule):
             self.task.carried = [part_of(x, *share_of(self.trainer)) for x in carried]
         if self.resume_optimizer is None:
             return
-        self._resumed_anew = True
         checkpoint["lr_schedulers"] = []
         if self.resume_optimizer == "new":
             checkpoint["optimizer_states"] = []
 
     def on_train_start(self) -> None:
-        if not self._resumed_anew:
+        if self.resume_optimizer is None:
             return
         (optimizer,) = self.trainer.optimizers
         ours = self.make_optimizer(self.model.named_parameters())
