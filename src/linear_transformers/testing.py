@@ -152,8 +152,10 @@ def a_prefill_continues_a_state(make: LayerFactory) -> None:
     for first, second in ((20, 50), (1, 2)):  # a short convolution reaches back behind both
         inputs = random_inputs(layer, 65)
         _, state = layer.prefill(*_between(inputs, 0, first))
-        middle, state = layer.prefill(*_between(inputs, first, second), state)
-        last, _ = layer.prefill(*_between(inputs, second), state)
+        kept = [x.clone() for x in tensors(state)]
+        middle, after = layer.prefill(*_between(inputs, first, second), state)
+        torch.testing.assert_close(tensors(state), kept, rtol=0, atol=0)
+        last, _ = layer.prefill(*_between(inputs, second), after)
         torch.testing.assert_close(middle, layer(*_between(inputs, 0, second))[:, first:])
         torch.testing.assert_close(last, layer(*inputs)[:, second:])
 

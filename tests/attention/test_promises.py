@@ -3,9 +3,13 @@
 import pytest
 import torch
 
-from linear_transformers.attention import CausalAttention, SoftmaxAttention
+from linear_transformers.attention import CausalAttention, LinearAttention, SoftmaxAttention
+from linear_transformers.feature_maps import Elu
+from linear_transformers.mixers import LSTM, DeltaNet
+from linear_transformers.models import Transformer
 from linear_transformers.testing import random_qkv, tensors
 from tests.attention.choices import KEY_GATED, build, choices
+from tests.conftest import attending
 
 
 def changed_before(attention: CausalAttention, j: int, t: int = 128) -> float:
@@ -139,3 +143,35 @@ def test_a_step_without_gradients_leaves_what_a_backward_pass_reads():
         attention.step(q, k, v, state)
     (gradient,) = torch.autograd.grad(output.sum(), q)
     torch.testing.assert_close(gradient, torch.zeros_like(q))  # of one value, whatever its weight
+
+
+def test_what_would_be_wrong_in_silence_or_in_torchs_words_is_refused(raises_one_line):
+    attention = build(("model=linear",))
+    q, k, v = random_qkv(5)
+    with raises_one_line("torch.int64", "x.float()"):
+        attention.check(q, k, v.long())
+    with raises_one_line("[5]", "takes [batch, time"):
+        attention.check(*(x[0, :, 0, 0] for x in (q, k, v)))
+    with raises_one_line("is one already: give its class, Elu"):
+        LinearAttention(2, 4, feature_map=Elu(4))
+    with raises_one_line("16 wide", "input_dim=8"):
+        Transformer(DeltaNet, 8, num_layers=1, num_heads=2, model_dim=16)(torch.randn(1, 2, 16))
+    with raises_one_line("no position"):
+        DeltaNet(16, 2)(torch.randn(1, 0, 16))
+    with raises_one_line("no position"):
+        LSTM(16, 2)(torch.randn(1, 0, 16))
+
+
+def test_padding_that_is_no_number_changes_no_gradient_of_an_encoder():
+    stack = Transformer(
+        attending(LinearAttention, feature_map=Elu), num_layers=2, num_heads=2, model_dim=8,
+        causal=False, positions="added",
+    ).double().eval()  # fmt: skip
+    x, lengths = torch.randn(2, 6, 8, dtype=torch.float64), torch.tensor([6, 4])
+    found = []
+    for padding in (0.0, torch.nan):
+        x[1, 4:] = padding
+        outputs = stack(x, lengths)
+        loss = outputs[0].square().sum() + outputs[1, :4].square().sum()
+        found.append(torch.autograd.grad(loss, [*stack.parameters()]))
+    torch.testing.assert_close(*found)

@@ -48,6 +48,10 @@ def main() -> None:
         whole = torch.compile(attention, fullgraph=True, backend="eager")
         if name in ("model=linear", "model=softmax", "model=window"):
             torch.testing.assert_close(whole(q, k, q), attention(q, k, q))
+        if name == "model=linear":
+            derived = partial(_derivative, attention, k, q)
+            whole = torch.compile(derived, fullgraph=True, backend="eager")
+            torch.testing.assert_close(whole(q, k), derived(q, k))
     for name, make in ALL.items():
         mixer = make(H * D, H).double().eval()
         others_are_refused(name, mixer, torch.randn(B, T, H * D, dtype=torch.float64))
@@ -61,6 +65,10 @@ def main() -> None:
     narrow = ShortConvolution(D, 4).double()
     assert f"{D} channels" in refusal(narrow, torch.randn(B, T, 2 * D, dtype=torch.float64))
     print("all refused")
+
+
+def _derivative(attention, k, v, q, direction) -> torch.Tensor:
+    return torch.func.jvp(lambda q: attention(q, k, v), (q,), (direction,))[1]
 
 
 def others_are_refused(name: str, layer, *inputs: torch.Tensor) -> None:

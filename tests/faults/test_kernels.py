@@ -103,9 +103,10 @@ def test_a_user_without_an_entry_and_a_home_has_a_cache(tmp_path):
     assert library(tmp_path).parent.name == "linear_transformers-54321"
 
 
-def test_a_missing_compiler_is_named(tmp_path):
-    code, said = step(tmp_path, PATH=str(tmp_path), CXX="no-such-compiler")
-    assert code == 0
+@pytest.mark.parametrize("environment", [{"PATH": "", "CXX": "no-such-compiler"}, {"CXX": "false"}])
+def test_a_compiler_that_is_missing_or_fails_is_named(tmp_path, environment):
+    code, said = step(tmp_path, **environment)
+    assert code == 0, said
     assert "was not compiled, so slower code runs" in said
 
 

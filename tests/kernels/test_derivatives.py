@@ -7,7 +7,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 
-from linear_transformers.attention import LinearAttention
+from linear_transformers.attention import DeltaAttention, LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels.convolution import convolved
 from linear_transformers.kernels.dropout import dropout
@@ -109,3 +109,15 @@ def test_hessians_are_those_of_the_definition():
         return function(lambda x: attention(x, k, v).square().sum(), q)
 
     torch.testing.assert_close(hessian("cpp"), hessian("parallel"))
+
+
+@pytest.mark.parametrize("mechanism", [LinearAttention, DeltaAttention])
+def test_gradients_that_have_gradients_are_of_each_input_alone(mechanism):
+    """Though one is given twice, and another is computed from it."""
+    options = {"feature_map": Elu} if mechanism is LinearAttention else {}
+    attention = mechanism(2, 4, **options)
+    x = torch.randn(2, 6, 2, 4, dtype=torch.float64, requires_grad=True)
+    loss = attention(x, x @ torch.randn(4, 4, dtype=torch.float64), x).square().sum()
+    (once,) = torch.autograd.grad(loss, x, retain_graph=True)
+    (again,) = torch.autograd.grad(loss, x, create_graph=True)
+    torch.testing.assert_close(again, once)

@@ -66,11 +66,23 @@ class Heads:
                     f"{type(self).__name__} was given {list(x.shape)}, and takes [{wanted}]. "
                     "transpose(1, 2) turns [batch, head, time, width] into it."
                 )
+            if not x.is_floating_point():
+                raise ValueError(
+                    f"{type(self).__name__} was given {x.dtype}: outputs would be cut to whole "
+                    "numbers. Give x.float()."
+                )
             if x.shape[0] != inputs[0].shape[0]:  # len(x) would fix the size when it is exported
                 raise ValueError(
                     f"{type(self).__name__} was given batches of {len(inputs[0])} and {len(x)}. "
                     "Give queries, keys and values of the same sequences."
                 )
+
+
+def of_rows(state: Any, rows: sh.Rows) -> Any:
+    """Return some rows of a tensor, or of each tensor of a tuple; what is none is of all rows."""
+    if isinstance(state, Tensor):
+        return state[rows]
+    return type(state)(*(x[rows] if isinstance(x, Tensor) else x for x in state))
 
 
 def check_past(inputs: Tensor, past: Tensor) -> None:
@@ -185,9 +197,9 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
         """Take a `step` that may overwrite the given state, which must not be used again."""
         return self.step(q_i, k_i, v_i, state)
 
-    @abstractmethod
     def select(self, state: State, rows: sh.Rows) -> State:
         """Return the state of some of the sequences; a row named twice is forked."""
+        return of_rows(state, rows)
 
     @abstractmethod
     def prefill(
@@ -263,17 +275,12 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
         """Return the output of each query to a memory."""
 
     @abstractmethod
-    def select_memory(self, memory: Memory, rows: sh.Rows) -> Memory:
-        """Return the memory of some of the sequences; a row named twice is forked."""
-
-    @abstractmethod
     def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         """Return the size of the memory of one sequence of `length` positions, in bytes."""
 
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:
-        self.check_heads(SEQUENCE, q, keys=(k, v))
         return self.read(q, self.summarize(k, v, lengths))
 
 

@@ -72,9 +72,6 @@ class FastWeightAttention(CausalAttention[Tensor]):
             output, state = self.over_position(*inputs, state)
             return self._normed(output, v_i.dtype), state
 
-    def select(self, state: MatrixState, rows: sh.Rows) -> Tensor:
-        return state[rows]
-
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: Any = None
     ) -> tuple[sh.Outputs, MatrixState]:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 from annotated_types import Ge, Le
-from torch import Tensor
+from torch import Tensor, nn
 
 from linear_transformers import kernels
 from linear_transformers import shapes as sh
@@ -23,7 +23,7 @@ from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import mapped, widened
 from linear_transformers.ops.products import by_products
 from linear_transformers.ops.recurrent import LinearState, empty_state, step
-from linear_transformers.ops.rotary import Rotation, rotated_linear, rotated_linear_step
+from linear_transformers.ops.rotary import Rotation, rotated_linear
 
 
 class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState]):
@@ -72,6 +72,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         num_key_heads: Size | None = None,
     ):
         super().__init__(num_heads, head_dim, num_key_heads=num_key_heads)
+        if isinstance(feature_map, nn.Module):
+            name = type(feature_map).__name__
+            raise ValueError(f"feature_map={name}(...) is one already: give its class, {name}.")
         choices = ["auto", *kernels.KERNELS]
         if kernel not in choices:
             raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")
@@ -113,12 +116,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.check_heads(POSITION, q_i, keys=(k_i, v_i))
         check_past(q_i, state.k_sum)
         q_i, k_i = self._features(q_i, k_i)
-        if rotation is not None:
-            k_i, v_i = (for_group(x, self.group, dim=1) for x in (k_i, v_i))
-            past = self._for_group(state)
-            output, past = rotated_linear_step(q_i, k_i, v_i, past, rotation, eps=self.eps)
-            return output, self._one_of_group(past)
-        return step(q_i, k_i, v_i, state, eps=self.eps)
+        rotated = None if rotation is None else (rotation(q_i), rotation(k_i))
+        return step(q_i, k_i, v_i, state, eps=self.eps, rotated=rotated)
 
     def step_in_place(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LinearState
@@ -132,15 +131,12 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         inputs = *self._scaled(q_i, k_i), v_i, state
         return kernels.step_in_place(*inputs, phi=self.feature_map, eps=self.eps)
 
-    def select(self, state: LinearState, rows: sh.Rows) -> LinearState:
-        return LinearState(*(sums[rows] for sums in state))
-
     def forward(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, rotation: Rotation | None = None
     ) -> sh.Outputs:
+        self.check(q, k, v)
         if rotation is not None or q.shape[1] > self._few:
             return self.prefill(q, k, v, rotation=rotation)[0]
-        self.check(q, k, v)
         return self._by_products(q, k, v, causal=True)
 
     def prefill(
@@ -191,9 +187,6 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         (features,) = self._features(q)
         return read(features, self._for_group(memory), eps=self.eps).to(q.dtype)
 
-    def select_memory(self, memory: LinearState, rows: sh.Rows) -> LinearState:
-        return self.select(memory, rows)
-
     def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         return self.state_bytes(length, dtype)
 
@@ -205,9 +198,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         lengths: sh.Lengths | None = None,
         rotation: Rotation | None = None,
     ) -> sh.Outputs:
+        self.check_heads(SEQUENCE, q, keys=(k, v))
         if rotation is None and k.shape[1] > self._few:
             return super().bidirectional(q, k, v, lengths)
-        self.check_heads(SEQUENCE, q, keys=(k, v))
         self.check_memory(k, v, lengths)
         if rotation is None:
             return self._by_products(q, k, v, causal=False, lengths=lengths)

@@ -72,9 +72,6 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         check_past(q_i, state.keys)
         return lsh.windowed_step(q_i, v_i, self.hash(q_i.unsqueeze(1)).squeeze(-1), state)
 
-    def select(self, state: LshState, rows: sh.Rows) -> LshState:
-        return LshState(state.keys[rows], state.values[rows], state.counts[rows], state.length)
-
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: LshState | None = None
     ) -> tuple[sh.Outputs, LshState]:

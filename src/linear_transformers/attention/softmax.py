@@ -82,9 +82,6 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         check_past(q, memory.keys)
         return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
 
-    def select_memory(self, memory: KeyValueMemory, rows: sh.Rows) -> KeyValueMemory:
-        return KeyValueMemory(*(None if part is None else part[rows] for part in memory))  # pyright: ignore[reportArgumentType]
-
     def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         return self.state_bytes(length, dtype)
 

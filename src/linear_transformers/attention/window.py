@@ -100,9 +100,6 @@ class WindowAttention(CausalAttention[WindowState]):
         free = can_be_written(state.keys, state.values)
         return self._step(q_i, k_i, v_i, state, Tensor.scatter_ if free else Tensor.scatter)
 
-    def select(self, state: WindowState, rows: sh.Rows) -> WindowState:
-        return WindowState(*(part[rows] for part in state))
-
     def prefill(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, state: WindowState | None = None
     ) -> tuple[sh.Outputs, WindowState]:

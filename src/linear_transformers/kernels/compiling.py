@@ -6,6 +6,7 @@ import logging
 import os
 import platform
 import stat
+import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -36,7 +37,7 @@ def compiled(source: str) -> ctypes.CDLL | str:
         name = f"{Path(source).stem}-{digest}"
         kept = _kept(cache_folder(), name) or _compile(FOLDER / source, cache_folder(), name)
         return ctypes.CDLL(str(kept))
-    except (RuntimeError, OSError) as error:
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         reason = _reason(str(error))
         log.warning("note     %s was not compiled, so slower code runs: %s", source, reason)
         return reason

@@ -214,12 +214,12 @@ def is_transformed(*tensors: Tensor | None) -> bool:
     """Return whether a call is one of `torch.func`'s transforms, or its tensors have forward
     derivatives. Operators have rules for neither, and forward derivatives would be 0 in silence:
     definitions run instead. A compiler has its own way."""
+    if torch._C._are_functorch_transforms_active():
+        return True
     if torch.compiler.is_compiling():
         return False
     given = (x for x in tensors if x is not None)
-    return torch._C._are_functorch_transforms_active() or any(
-        forward_ad.unpack_dual(x).tangent is not None for x in given
-    )
+    return any(forward_ad.unpack_dual(x).tangent is not None for x in given)
 
 
 def gradients_of(
@@ -234,6 +234,8 @@ def gradients_of(
         inputs: Its inputs.
         d_outputs: The gradients of its outputs; None is zero.
     """
+    # Each a tensor of its own: one may be given twice, or be computed from another.
+    inputs = [None if x is None else x.view_as(x) for x in inputs]
     wanted = [x for x in inputs if x is not None and x.requires_grad]
     pairs = zip(function(*inputs), d_outputs, strict=True)
     outputs, weights = zip(*((y, d_y) for y, d_y in pairs if d_y is not None), strict=True)

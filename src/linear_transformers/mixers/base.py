@@ -7,6 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from linear_transformers.attention.base import of_rows
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
@@ -66,6 +67,8 @@ class Mixer(nn.Module, ABC, Generic[State]):
                 f"{type(self).__name__} was given {list(x.shape)}, and takes "
                 f"[{', '.join((*axes, f'width {width}'))}]."
             )
+        if len(axes) == 2 and x.shape[1] == 0:
+            raise ValueError(f"{type(self).__name__} was given no position. Give at least one.")
 
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
         """Return the outputs of all positions, each seeing itself and those before it.
@@ -125,9 +128,9 @@ class Mixer(nn.Module, ABC, Generic[State]):
     def prefill(self, x: Hidden, state: State | None = None) -> tuple[Hidden, State]:
         """Return the outputs of positions that follow `state`, and the state after them."""
 
-    @abstractmethod
     def select(self, state: State, rows: Rows) -> State:
         """Return the state of some of the sequences; a row named twice is forked."""
+        return of_rows(state, rows)
 
 
 # Called with model_dim and num_heads, once per layer.

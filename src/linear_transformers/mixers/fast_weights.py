@@ -26,7 +26,7 @@ from linear_transformers.ops.groups import check_groups, for_group, one_of_group
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 from linear_transformers.ops.rotary import Rotation
-from linear_transformers.shapes import Hidden, HiddenOne, Rows
+from linear_transformers.shapes import Hidden, HiddenOne
 
 # The fastest decay of a feature, in logs: half a chunk of so many positions stays within float32.
 FASTEST, FINE_CHUNK = -5.0, 32
@@ -137,9 +137,6 @@ class FastWeights(MultiHead):
 
     def past_bytes(self, length: int, dtype: torch.dtype) -> int:
         return self.empty_past(1, device="meta", dtype=dtype, capacity=0).nbytes
-
-    def select_past(self, past: Tensor, rows: Rows) -> Tensor:
-        return past[rows]
 
     def _operands(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, rotation: Rotation | None

@@ -10,7 +10,7 @@ from linear_transformers.attention.base import POSITION, SEQUENCE, check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.ops.precision import without_autocast
-from linear_transformers.shapes import Hidden, HiddenOne, Rows
+from linear_transformers.shapes import Hidden, HiddenOne
 
 
 class LSTMState(NamedTuple):
@@ -74,6 +74,3 @@ class LSTM(Mixer[LSTMState]):
         with without_autocast(x):
             y, (hidden, cell) = self.cells(x.to(dtype), before)
         return y.to(x.dtype), LSTMState(hidden.squeeze(0), cell.squeeze(0))
-
-    def select(self, state: LSTMState, rows: Rows) -> LSTMState:
-        return LSTMState(*(part[rows] for part in state))

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
-from linear_transformers.attention.base import POSITION, SEQUENCE
+from linear_transformers.attention.base import POSITION, SEQUENCE, of_rows
 from linear_transformers.config.ranges import Size, Taps, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.mixers.convolution import ShortConvolution
@@ -226,9 +226,9 @@ class MultiHead(Mixer[MixerState]):
         inputs = None if state.inputs is None else state.inputs[rows]
         return MixerState(self.select_past(state.past, rows), inputs, state.position)
 
-    @abstractmethod
     def select_past(self, past: Any, rows: Rows) -> Any:
         """Return what the heads of some of the sequences remember."""
+        return of_rows(past, rows)
 
     def _projected(self, axes: tuple[str, ...], x: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return what is mixed, queries, keys and values side by side, and the gate's inputs."""

@@ -1,6 +1,8 @@
 """Position embeddings."""
 
 import math
+from functools import reduce
+from operator import add
 from typing import Any
 
 import torch
@@ -16,7 +18,8 @@ POSITIONS = ("concatenated", "added", "learned", "axial", "none")
 
 def sinusoids(positions: Places, width: int) -> Float[Tensor, "t width"]:
     """Return the fixed embeddings of Vaswani et al. (2017), section 3.5: sines and cosines."""
-    rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(1e4) / width))
+    even = torch.arange(0, width, 2, dtype=torch.float64, device=positions.device)
+    rate = torch.exp(even * (-math.log(1e4) / width))
     angle = positions.double().unsqueeze(1) * rate
     return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)[:, :width].float()
 
@@ -103,8 +106,12 @@ class Positions(nn.Module):
             ValueError: There are no positions left.
         """
         if isinstance(start, Tensor):
-            return self._at(x, start + torch.arange(x.shape[1], device=start.device))
-        return self.dropout(self._place(x, start, x.shape[1]), draw)
+            positions = start + torch.arange(x.shape[1], device=start.device)
+        else:
+            self.check(end := start + x.shape[1])
+            # Sinusoids are computed on the CPU: not every device has float64.
+            positions = torch.arange(start, end) if self.max_length is None else slice(start, end)
+        return self.dropout(self._with(x, positions), draw)
 
     def _fixed(self) -> Tensor:
         """Return what is not learned: the coordinates of each position, or its sinusoids."""
@@ -139,18 +146,7 @@ class Positions(nn.Module):
         Raises:
             ValueError: There are no positions left.
         """
-        if isinstance(position, Tensor):
-            return self._at(x, position)
-        return self._place(x.unsqueeze(1), position, 1).squeeze(1)
-
-    def _at(self, x: Tensor, positions: Places) -> Tensor:
-        """Embed positions that are on the device."""
-        if self.kind == "none":
-            return x
-        bounded = self.max_length is not None
-        return self._with(
-            x, self._table(positions) if bounded else sinusoids(positions, self.input_dim)
-        )
+        return self(x.unsqueeze(1), position).squeeze(1)
 
     def check(self, count: int) -> None:
         """Refuse more positions than there are.
@@ -166,26 +162,22 @@ class Positions(nn.Module):
                 f"{count} tokens were read; the model has positions for {self.max_length}."
             )
 
-    def _place(self, x: Tensor, start: int, count: int) -> Tensor:
-        end = start + count
-        self.check(end)
+    def _with(self, x: Float[Tensor, "b t i"], positions: slice | Places) -> Float[Tensor, "b t e"]:
+        if x.shape[-1] != self.input_dim:
+            raise ValueError(
+                f"Vectors are {x.shape[-1]} wide, and positions={self.kind} takes input_dim="
+                f"{self.input_dim}. (`concatenated` adds as many numbers to each.)"
+            )
         if self.kind == "none":
             return x
-        if self.max_length is None:
-            # On the CPU: not every device has float64.
-            places = sinusoids(torch.arange(start, end), self.input_dim)
-            places = places.to(x.device, non_blocking=True)  # a step need not wait for it
+        if not isinstance(positions, slice) and self.max_length is None:
+            places = sinusoids(positions, self.input_dim)
+        elif self.kind == "axial":
+            along = zip(self.tables, self.coordinates, strict=True)
+            places = reduce(add, (table[at[positions]] for table, at in along))
         else:
-            places = self._table(slice(start, end))
-        return self._with(x, places)
-
-    def _table(self, positions: slice | Places) -> Float[Tensor, "t i"]:
-        if self.kind != "axial":
-            return self.table[positions]
-        along = zip(self.tables, self.coordinates, strict=True)
-        return sum(table[places[positions]] for table, places in along)  # pyright: ignore[reportReturnType]
-
-    def _with(self, x: Float[Tensor, "*batch i"], places: Float[Tensor, "t i"]) -> Tensor:
+            places = self.table[positions]
+        places = places.to(x.device, x.dtype, non_blocking=True)  # a step need not wait for it
         if self.kind == "concatenated":
-            return torch.cat([x, places.to(x.dtype).expand_as(x)], dim=-1)
-        return x + places.to(x.dtype)
+            return torch.cat([x, places.expand_as(x)], dim=-1)
+        return x + places

@@ -15,6 +15,7 @@ from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
+from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.dropout import Draw
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
@@ -217,6 +218,8 @@ class Transformer(nn.Module):
             self._check_causal()
         start = 0 if piece is None else piece.start
         draw = self.draws.next(start) if self.training else None
+        if lengths is not None and not self.causal:  # 0 times NaN is NaN, in gradients too
+            x = x.where(valid(lengths, x.shape[1]).unsqueeze(-1), 0)
         x = self.positions(x, start=start, draw=draw)
         for block, memory in zip(self.blocks, self._read(memories), strict=True):
             given = (block, x, lengths, draw, memory, piece)

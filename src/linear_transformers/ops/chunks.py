@@ -12,6 +12,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from linear_transformers.ops.precision import widened, without_autocast
+
 State = TypeVar("State")
 CACHED_ROWS = 2**15  # b t h of a segment whose products stay in a CPU's cache
 
@@ -26,9 +28,9 @@ def in_segments(
     """Return the outputs of all positions and the state after them, one segment at a time.
 
     Args:
-        run: Computes a segment: its inputs and the state before it in, outputs and the state
-            after it out.
-        inputs: The tensors that are cut.
+        run: Computes a segment: its inputs, widened, and the state before it in, outputs and the
+            state after it out.
+        inputs: The tensors that are cut: queries, keys, values, whose type outputs have, and more.
         state: The state before the first position.
         chunk_size: The positions of a chunk; a segment is of whole ones.
     """
@@ -37,9 +39,10 @@ def in_segments(
         chunks = max(1, CACHED_ROWS // (chunk_size * max(1, batch * num_heads)))
         length = min(length, chunk_size * chunks)
     outputs, after = [], state
-    for parts in zip(*(x.split(max(1, length), 1) for x in inputs), strict=True):
-        output, after = run(*parts, state=after)
-        outputs.append(output)
+    with without_autocast(inputs[0]):
+        for parts in zip(*(x.split(max(1, length), 1) for x in inputs), strict=True):
+            output, after = run(*widened(*parts), state=after, chunk_size=chunk_size)
+            outputs.append(output.to(inputs[2].dtype))
     assert after is not None
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1), after
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from linear_transformers.ops.chunks import in_segments, join, last, split
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.parallel import parallel
-from linear_transformers.ops.precision import mapped, widened, without_autocast
+from linear_transformers.ops.precision import mapped
 from linear_transformers.ops.recurrent import LinearState, empty_state
 
 
@@ -47,9 +47,8 @@ def chunkwise(
     if state is None and q.shape[1] <= chunk_size:
         # One chunk with nothing before it is the definition itself.
         return parallel(q, k, v, eps=eps, phi=phi)
-    with without_autocast(v):
-        segment = partial(_segment, phi=phi, chunk_size=chunk_size, eps=eps)
-        return in_segments(segment, (q, k, v), state=state, chunk_size=chunk_size)
+    segment = partial(_segment, phi=phi, eps=eps)
+    return in_segments(segment, (q, k, v), state=state, chunk_size=chunk_size)
 
 
 def _segment(
@@ -62,21 +61,8 @@ def _segment(
     chunk_size: int,
     eps: float,
 ) -> tuple[Float[Tensor, "b t h m"], LinearState]:
-    features = widened(*mapped(phi, q, k), v)
-    outputs, state = _attend(*features, state=state, chunk_size=chunk_size, eps=eps)
-    return outputs.to(v.dtype), state
-
-
-def _attend(
-    q: Float[Tensor, "b t h c"],
-    k: Float[Tensor, "b t h c"],
-    v: Float[Tensor, "b t h m"],
-    *,
-    state: LinearState | None,
-    chunk_size: int,
-    eps: float,
-) -> tuple[Float[Tensor, "b t h m"], LinearState]:
     """Compute all chunks of a segment at once."""
+    q, k = mapped(phi, q, k)
     batch, length, num_heads, feature_dim = q.shape
     if state is None:
         state = empty_state(

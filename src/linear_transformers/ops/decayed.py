@@ -7,8 +7,6 @@ eq. 4, with one for each feature and position. `decayed_step` is the recurrence 
 `decayed` must agree with.
 """
 
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -42,12 +40,8 @@ def decayed(
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
-    dtype = v.dtype
-    inputs = widened(q, k, v, log_decay)
-    with without_autocast(v):
-        segment = partial(_segment, chunk_size=chunk_size)
-        outputs, state = in_segments(segment, inputs, state=state, chunk_size=chunk_size)
-    return outputs.to(dtype), state
+    inputs = q, k, v, log_decay
+    return in_segments(_segment, inputs, state=state, chunk_size=chunk_size)
 
 
 def _segment(

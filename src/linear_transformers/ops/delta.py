@@ -18,8 +18,6 @@ chunk's start,
     S' = g_l S + sum of (g_l / g_j) k_j u_j^T
 """
 
-from functools import partial
-
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -56,12 +54,8 @@ def delta(
     Returns:
         The outputs in the type of `v`, and the state after the last position.
     """
-    dtype = v.dtype
-    inputs = widened(q, k, v, strength, log_decay)
-    with without_autocast(v):
-        segment = partial(_segment, chunk_size=chunk_size)
-        outputs, state = in_segments(segment, inputs, state=state, chunk_size=chunk_size)
-    return outputs.to(dtype), state
+    inputs = q, k, v, strength, log_decay
+    return in_segments(_segment, inputs, state=state, chunk_size=chunk_size)
 
 
 def _segment(

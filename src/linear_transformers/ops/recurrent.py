@@ -53,6 +53,7 @@ def step(
     state: LinearState,
     *,
     eps: float,
+    rotated: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Float[Tensor, "b h m"], LinearState]:
     """Attend from one new position to itself and all earlier ones.
 
@@ -63,18 +64,20 @@ def step(
         v: The new value.
         state: The past, excluding this position. Left unmodified.
         eps: See `normalize`.
+        rotated: The rotated query and key, which the sums with values are of; None is both as
+            they are.
 
     Returns:
         The output at this position in the type of `v`, and the state including it.
     """
     dtype = v.dtype
-    q, k, v = widened(q, k, v)
+    q, k, v, query, key = widened(q, k, v, *(rotated or (q, k)))
     with without_autocast(v):
         state = state.to(v.dtype)
-        kv_sum = torch.addcmul(state.kv_sum, k.unsqueeze(-1), v.unsqueeze(-2))
+        kv_sum = torch.addcmul(state.kv_sum, key.unsqueeze(-1), v.unsqueeze(-2))
         k_sum = state.k_sum + k
-        groups = q.unflatten(1, (k.shape[1], -1))
-        weighted_sum = torch.einsum("bkjc,bkcm->bkjm", groups, kv_sum).flatten(1, 2)
-        total_weight = torch.einsum("bkjc,bkc->bkj", groups, k_sum).flatten(1, 2)
+        q, query = (x.unflatten(1, (k.shape[1], -1)) for x in (q, query))
+        weighted_sum = torch.einsum("bkjc,bkcm->bkjm", query, kv_sum).flatten(1, 2)
+        total_weight = torch.einsum("bkjc,bkc->bkj", q, k_sum).flatten(1, 2)
         output = normalize(weighted_sum, total_weight, eps=eps)
     return output.to(dtype), LinearState(kv_sum, k_sum)

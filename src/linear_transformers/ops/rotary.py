@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from linear_transformers.ops.decayed import decayed, decayed_step
+from linear_transformers.ops.decayed import decayed
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 from linear_transformers.ops.recurrent import LinearState
@@ -84,23 +84,3 @@ def rotated_linear(
             k_sums = k_sums + state.k_sum.to(k.dtype).unsqueeze(1)
         outputs = normalize(weighted_sum, (q * k_sums).sum(-1), eps=eps)
     return outputs.to(dtype), LinearState(kv_sum, k_sums[:, -1].clone())
-
-
-def rotated_linear_step(
-    q: Float[Tensor, "b h c"],
-    k: Float[Tensor, "b h c"],
-    v: Float[Tensor, "b h m"],
-    state: LinearState,
-    rotation: Rotation,
-    *,
-    eps: float,
-) -> tuple[Float[Tensor, "b h m"], LinearState]:
-    """Return the output of one position in the type of `v`, and the state that includes it."""
-    dtype = v.dtype
-    q, k, v = widened(q, k, v)
-    with without_autocast(v):
-        undecayed = q.new_zeros(*q.shape[:-1], 1)
-        weighted_sum, kv_sum = decayed_step(rotation(q), rotation(k), v, undecayed, state.kv_sum)
-        k_sum = state.k_sum + k
-        output = normalize(weighted_sum, (q * k_sum).sum(-1), eps=eps)
-    return output.to(dtype), LinearState(kv_sum, k_sum)

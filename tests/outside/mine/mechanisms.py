@@ -48,9 +48,6 @@ class AftSimple(CausalAttention[Sums]):
         state = Sums(state.weighted + weight * v_i, state.weights + weight)
         return (state.weighted / state.weights).to(v_i.dtype), state
 
-    def select(self, state: Sums, rows: Tensor) -> Sums:
-        return Sums(*(part[rows] for part in state))
-
     def prefill(self, q, k, v, state: Sums | None = None) -> tuple[Tensor, Sums]:
         self.check(q, k, v)
         if state is None:
