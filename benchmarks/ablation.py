@@ -76,7 +76,7 @@ class Job(NamedTuple):
         """What makes the run what it is, wherever it is made."""
         plan = PLANS[self.name]
         words = (*plan.arguments, *plan.variants[self.variant], *self.overrides)
-        return without_places(" ".join(word for word in words if not word.startswith("paths.")))
+        return " ".join(without_places(word) for word in words if not word.startswith("paths."))
 
     @property
     def command(self) -> list[str]:

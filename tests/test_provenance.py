@@ -96,6 +96,8 @@ def test_no_place_of_the_machine_is_in_the_command(monkeypatch):
     for argument, expected in {
         "data.root=/home/joe/data": "data.root=~/data",
         "paths.runs=/mnt/joe/runs": "paths.runs=.../runs",
+        "data.path=/mnt/Joe Doe/my x=1 (a)/b.npz": "data.path=.../b.npz",
+        "data.path='/mnt/Joe, Doe/b c',/home/joe/d": "data.path='.../b c',~/d",
         "files=[/mnt/joe/a,/mnt/joe/b]": "files=[.../a,.../b]",
         "data.path=${paths.data}/a.npz": "data.path=${paths.data}/a.npz",
         "logger.uri=sqlite:////mnt/joe/a.db": "logger.uri=sqlite://.../a.db",

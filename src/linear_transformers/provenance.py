@@ -87,14 +87,18 @@ def command() -> str:
 def without_places(argument: str) -> str:
     """Shorten absolute paths: to relative ones, below ~, or else to their last name."""
 
-    def shortened(match: re.Match[str]) -> str:
-        path = Path(match[0])
+    def shortened(place: str) -> str:
+        path = Path(place)
         for folder, sign in ((Path.cwd(), "."), (Path(os.environ.get("HOME", "/")), "~")):
             if folder.name and path.is_relative_to(folder):
                 return str(sign / path.relative_to(folder))
         return f".../{path.name}"
 
-    return ABSOLUTE.sub(shortened, argument)
+    # A value that begins with one is all of it, with its blanks, or is a list of such.
+    key, value = re.fullmatch(r"(?s)((?:[^=/]*=)?['\"]?)(.*)", argument).groups()  # pyright: ignore
+    if value.startswith("/"):
+        return key + ",".join(map(shortened, re.split(r",(?=/)", value)))
+    return ABSOLUTE.sub(lambda match: shortened(match[0]), argument)
 
 
 def checkout(file: Path = Path(__file__)) -> dict[str, Any]:

@@ -296,6 +296,14 @@ def test_ctrl_c_says_how_to_go_on(runs, tmp_path):
     assert "Traceback" not in said
 
 
+def test_a_picture_that_has_changed_is_another_job(sampled, refused, tmp_path):
+    for shade in (0, 255):
+        Image.new("L", (8, 8), shade).save(tmp_path / "mine.png")
+        if shade == 0:
+            sampled(f"image={tmp_path}/mine.png")
+    assert "given=" in refused(f"image={tmp_path}/mine.png", "continue=true")
+
+
 def test_samples_land_in_the_run_and_overwrite_nothing(runs, refused):
     for _ in range(2):
         run("sample", f"paths.runs={runs}", "ckpt=softmax", "images=1")

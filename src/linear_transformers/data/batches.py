@@ -7,7 +7,8 @@ from typing import Any
 from zlib import crc32
 
 import numpy as np
-from torch.utils.data import Sampler
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 
 class TrainingBatches(Sampler[list[Any]]):
@@ -192,6 +193,15 @@ class SortedBatches(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         yield from self.batches
+
+
+def loader_of(items: Dataset[Any], batches: Sampler[Any]) -> DataLoader:
+    """Return a loader of whole batches, which `items` makes of what `batches` has.
+
+    It starts no processes: there is nothing to compute.
+    """
+    pinned = torch.cuda.is_available()
+    return DataLoader(items, batch_size=None, sampler=batches, pin_memory=pinned)
 
 
 def _cut(items: list[int], lengths: np.ndarray, budget: int) -> list[list[int]]:

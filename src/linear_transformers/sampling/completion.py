@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import numpy as np
 import torch
@@ -43,6 +44,12 @@ class Prompts:
         """Return the prompts to generate n sequences: one, with all values hidden."""
         values = torch.zeros(1, length, dtype=torch.long)
         return cls(values, torch.zeros(length, dtype=torch.bool), n)
+
+    @property
+    def digest(self) -> str:
+        """What says whether others are of the same values."""
+        parts = (self.values.where(self.known, 0), self.known)
+        return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 
     @property
     def count(self) -> int:

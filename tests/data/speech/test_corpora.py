@@ -187,6 +187,9 @@ def test_of_one_speaker_nobody_can_be_held_out(tmp_path, raises_one_line):
     (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with raises_one_line("one speaker, me", "data.val=FILE"):
         corpus(tmp_path, val=None, val_share=0.25).utterances("val")
+    rows = [{"audio": f"{i}/0.wav", "phones": "B"} for i in range(4)]  # of whom is unknown
+    (tmp_path / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert len(corpus(tmp_path, val=None, val_share=0.25).utterances("val")) == 1
 
 
 @pytest.mark.parametrize(
@@ -521,6 +524,13 @@ def test_a_faulty_speechocean_is_named(tmp_path, raises_one_line, file, line, wo
     data = SpeechOcean(str(tmp_path), path=str(tmp_path))
     with raises_one_line(*words):
         data.utterances("test" if "000900011" in words[0] else "train")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path):
+    write_speechocean(tmp_path)
+    file = tmp_path / "train/wav.scp"
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert SpeechOcean(str(tmp_path), path=str(tmp_path)).utterances("train")
 
 
 def test_a_folder_that_is_no_speechocean_is_refused(tmp_path, raises_one_line):

@@ -114,6 +114,9 @@ def test_broken_recordings_are_refused_by_name(tmp_path, raises_one_line):
     write(path, np.where(np.arange(8000) % 100 == 7, np.nan, tone()).astype(np.float32))
     with raises_one_line("a.wav", "80 samples", "no finite numbers"):
         read_audio(path, RATE)
+    write(path, (1e16 * tone()).astype(np.float32))  # whose power overflows
+    with raises_one_line("a.wav", "e+15", "from -1 to 1"):
+        read_audio(path, RATE)
     write(path)
     with raises_one_line("a.wav", "lasts 0.50 s", "0.90 s were announced"):
         read_audio(path, RATE, duration=0.9)

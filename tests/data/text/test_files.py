@@ -63,18 +63,20 @@ def test_long_pairs_are_left_out_of_training_and_counted(tmp_path):
     lines = ["short\tshort", f"{'x' * 40}\tshort", f"short\t{'y' * 31}", f"{'z' * 30}\tw"]
     path = write(tmp_path / "some.tsv", lines)
     data = PairFiles(train=path, val=path, test=path, max_tokens=30)
-    assert data.notes() == ["2 of 4 train pairs have more than 30 characters: left out"]
+    alike = [f"4 of 4 {split} pairs are trained on, too" for split in ("val", "test")]
+    long = "2 of 4 train pairs have more than 30 characters: left out"
+    assert data.notes() == [long, *alike]
     assert data.shape.longest == 30
     sizes = {split: sum(len(b.source) for b in data.loader(split)) for split in ("train", "val")}
     assert sizes == {"train": 2, "val": 4}
-    assert PairFiles(train=path, val=path, test=path).notes() == []
+    assert PairFiles(train=path, val=path, test=path).notes() == alike
 
 
 def test_characters_that_no_training_text_has_are_counted(tmp_path):
     train, test = (write(tmp_path / f"{x}.tsv", [x]) for x in ("abc\tde", "abx\tyyd"))
-    (note,) = PairFiles(train=train, val=train, test=test).notes()
+    shared, note = PairFiles(train=train, val=train, test=test).notes()
     assert note.startswith("3 characters of test are in no training text")
-    assert PairFiles(train=train, val=train, test=test, tokens="bytes").notes() == []
+    assert PairFiles(train=train, val=train, test=test, tokens="bytes").notes() == [shared]
 
 
 @pytest.mark.parametrize(

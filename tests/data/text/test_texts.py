@@ -300,6 +300,7 @@ def test_texts_to_validate_and_test_on_are_not_trained_on(tmp_path, raises_one_l
     [
         ({"a.txt": ""}, "a.txt", "a.txt is empty. Give a file, a folder or a pattern of texts."),
         ({"a.gz": "x"}, "a.gz", "a.gz is compressed. Give what is in it."),
+        ({"A.GZ": "x"}, "A.GZ", "A.GZ is compressed. Give what is in it."),
         ({"f/a.png": b"\0x", "f/b": ""}, "f", "f is a folder without text."),
         ({"f/a": "text"}, "g/*.txt", "names no text."),
         ({"a.txt": "x"}, "a.txt", "has too little text to hold out a share of val. Give data.val="),

@@ -24,6 +24,7 @@ UNKNOWN_LENGTH = 2**62  # frames; libsndfile's sign of it is about twice as many
 RATES = range(1000, 768_001)  # Hz
 MOST_STEPS = 1000  # of a rate that is converted, after which both rates have a sample again
 # Seconds by which a recording may differ from its manifest, where durations are rounded.
+LOUDEST = 2.0**32  # of samples, if they are integers that nobody scaled
 TOLERANCE = 0.05
 
 
@@ -165,11 +166,13 @@ def finite(samples: np.ndarray, name: str) -> np.ndarray:
     """Return the samples unchanged.
 
     Raises:
-        ValueError: A sample is NaN or infinite.
+        ValueError: A sample is NaN or infinite, or so large that its power is.
     """
     if not np.isfinite(samples).all():
         count = int((~np.isfinite(samples)).sum())
         raise ValueError(f"{name} holds {count} samples that are no finite numbers.")
+    if (loudest := np.abs(samples).max(initial=0.0)) > LOUDEST:
+        raise ValueError(f"{name} holds samples of up to {loudest:.3g}. They are from -1 to 1.")
     return samples
 
 

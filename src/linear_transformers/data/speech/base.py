@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 from linear_transformers.config.ranges import Count, Seconds, Seed, ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import SPLITS, DataSource, Split
-from linear_transformers.data.batches import BucketBatches, SortedBatches
+from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
 from linear_transformers.data.speech.cache import FeatureCache, cached_features
 from linear_transformers.data.speech.features import SHIFT_MS
 from linear_transformers.data.speech.labels import KINDS, SpeechShape, labels_of, units_of
@@ -238,14 +238,7 @@ class SpeechSource(DataSource):
     ) -> DataLoader:
         every = self.labels(split)
         labels = [every[i] for i in kept]
-        # batch_size=None: the sampler's items are whole lists. No worker processes: the features
-        # are mapped into memory.
-        return DataLoader(
-            Batches(self.features(split), kept, labels),
-            batch_size=None,
-            sampler=batches,
-            pin_memory=torch.cuda.is_available(),
-        )
+        return loader_of(Batches(self.features(split), kept, labels), batches)
 
 
 class TextSpeech(SpeechSource):

@@ -7,7 +7,6 @@ from annotated_types import Gt, Lt
 
 from linear_transformers.config.ranges import ranged
 from linear_transformers.ctc import frames_needed
-from linear_transformers.data.base import SPLITS
 from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.features import num_frames
@@ -47,7 +46,8 @@ class ManifestSpeech(SpeechSource):
         **options: Any,
     ):
         super().__init__(root, **options)
-        self.paths = {"train": Path(train), "val": Path(val) if val else None, "test": Path(test)}
+        given = {"train": train, "val": val, "test": test}
+        self.paths = {split: Path(path) for split, path in given.items() if path}
         self.lexicon = Lexicon(Path(lexicon)) if lexicon else None
         self.val_share = val_share
         self.validate = validate
@@ -57,19 +57,12 @@ class ManifestSpeech(SpeechSource):
         if self.validate and not self._validated:
             self._check_everything()
             self._validated = True
-        path = self.paths[split]
-        if path is not None and self.paths["val"] is not None:
-            return utterances_of(path, self.kind, self.lexicon)
-        if split == "test":
-            assert path is not None
-            return utterances_of(path, self.kind, self.lexicon)
-        assert self.paths["train"] is not None
-        return self._divided(utterances_of(self.paths["train"], self.kind, self.lexicon), split)
+        path = self.paths[split if split in self.paths else "train"]
+        found = utterances_of(path, self.kind, self.lexicon)
+        return found if split == "test" or "val" in self.paths else self._divided(found, split)
 
     def _divided(self, utterances: list[Utterance], split: str) -> list[Utterance]:
-        """Return those of the speakers that are held out for validation, or of the others."""
-        held = held_out(utterances, self.val_share)
-        return [u for u in utterances if ((u.speaker or u.audio.name) in held) == (split == "val")]
+        return divided(utterances, self.val_share, validation=split == "val")
 
     def _check_everything(self) -> None:
         """Check every line and recording of every manifest.
@@ -77,10 +70,10 @@ class ManifestSpeech(SpeechSource):
         Raises:
             ValueError: There are faults; the message lists all of them.
         """
-        paths = [path for split in SPLITS if (path := self.paths[split]) is not None]
+        paths = [*self.paths.values()]
         lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in paths}
         trained = [line for line in lines[paths[0]] if isinstance(line, Utterance)]
-        if self.paths["val"] is None:
+        if "val" not in self.paths:
             trained = self._divided(trained, "train")
         known = set(labels_of([utterance.units for utterance in trained], self.kind))
         faults, places = [], {}
@@ -136,20 +129,28 @@ def utterances_of(path: Path, kind: str, lexicon: Lexicon | None = None) -> list
     return [line for line in lines if isinstance(line, Utterance)]
 
 
-def held_out(utterances: list[Utterance], share: float) -> set[str]:
-    """Return a share of the speakers, evenly spaced in sorted order: at least one, and never all.
+def divided(utterances: list[Utterance], share: float, *, validation: bool) -> list[Utterance]:
+    """Return those of the speakers that are held out for validation, or of the others.
 
+    A share of the speakers is held out, evenly spaced in sorted order: at least one, and never all.
     A recording stands for an unknown speaker.
+
+    Args:
+        utterances: All of them.
+        share: The share of the speakers to hold out.
+        validation: Whether to return those that are held out.
 
     Raises:
         ValueError: There is one speaker.
     """
-    speakers = sorted({u.speaker or u.audio.name for u in utterances})
-    if len(speakers) == 1:
+    speakers = [u.speaker or str(u.audio) for u in utterances]
+    different = sorted({*speakers})
+    if len(different) == 1:
         raise ValueError(
-            f"All training utterances are of one speaker, {speakers[0]}, and speakers are held out "
-            "for validation. Give data.val=FILE."
+            f"All training utterances are of one speaker, {different[0]}, and speakers are held "
+            "out for validation. Give data.val=FILE."
         )
     every = 1 / share
-    held = [s for i, s in enumerate(speakers) if (i + 0.5 - every / 2) % every < 1]
-    return set((held or speakers[-1:])[: len(speakers) - 1])
+    held = [s for i, s in enumerate(different) if (i + 0.5 - every / 2) % every < 1]
+    held = {*(held or different[-1:])[: len(different) - 1]}
+    return [u for u, s in zip(utterances, speakers, strict=True) if (s in held) == validation]

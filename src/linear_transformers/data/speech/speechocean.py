@@ -10,7 +10,7 @@ from linear_transformers.config.ranges import ranged
 from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.labels import units_of
 from linear_transformers.data.speech.manifest import Utterance
-from linear_transformers.data.speech.manifests import held_out
+from linear_transformers.data.speech.manifests import divided
 
 PHONES_OF_WORDS = "resource/text-phone"
 
@@ -47,8 +47,7 @@ class SpeechOcean(SpeechSource):
         found = self._listed("test" if split == "test" else "train")
         if split == "test":
             return found
-        held = held_out(found, self.val_share)
-        return [each for each in found if (each.speaker in held) == (split == "val")]
+        return divided(found, self.val_share, validation=split == "val")
 
     def _listed(self, part: str) -> list[Utterance]:
         """Return the utterances that a part's wav.scp lists.
@@ -96,7 +95,7 @@ def read_table(path: Path) -> dict[str, Entry]:
         ValueError: The file is missing or not UTF-8, a line has no value, or a key two.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError as error:
         raise ValueError(
             f"{path} does not exist. Give data.path=FOLDER, that of speechocean762: its train, "

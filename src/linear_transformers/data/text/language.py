@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-import torch
 from torch.utils.data import DataLoader
 
 from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.base import DataSource, Split
+from linear_transformers.data.batches import loader_of
 from linear_transformers.data.sequences import SequenceShape
 from linear_transformers.data.text.documents import Document, Documents, documents_of
 from linear_transformers.data.text.segments import (
@@ -169,14 +169,8 @@ class TextSource(DataSource):
 
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
         reading, training = self._reading(split, rank, world_size), split == "train"
-        # batch_size=None: the sampler's items are whole batches. No worker processes: there is
-        # nothing to compute.
-        return DataLoader(
-            SegmentsOf(reading),
-            batch_size=None,
-            sampler=SegmentBatches(reading, self.seed) if training else DocumentBatches(reading),
-            pin_memory=torch.cuda.is_available(),
-        )
+        batches = SegmentBatches(reading, self.seed) if training else DocumentBatches(reading)
+        return loader_of(SegmentsOf(reading), batches)
 
     def _reading(self, split: Split, rank: int, world_size: int) -> Reading:
         sizes = self.documents(split), self.segment, self.batch_size

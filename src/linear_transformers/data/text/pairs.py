@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.config.ranges import Count, Seed, Size, ranged
 from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
-from linear_transformers.data.batches import BucketBatches, SortedBatches
+from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
 from linear_transformers.data.text.tokens import (
     END,
     START,
@@ -151,26 +151,26 @@ class PairSource(DataSource):
 
     def notes(self) -> list[str]:
         """Return what a run has to say of its pairs, in lines: of those that are too long to train
-        on, and of characters that no training text has."""
-        tokenizer = self.shape.tokenizer
-        count, kept = len(self.pairs("train")), len(self.items("train"))
-        lines = [
-            f"{count - kept} of {count} train {self.noun} have more than {self.max_tokens} "
-            f"{tokenizer.noun}: left out"
-        ]
-        unknown = {
-            split: sum(tokens.count(UNKNOWN) for item in self.items(split) for tokens in item)
-            for split in ("val", "test")
-        }
-        return [
-            *(lines if kept < count else ()),
-            *(
-                f"{count} characters of {split} are in no training text: they are read as one, "
-                "which no model learns. data.tokens=bytes has them all"
-                for split, count in unknown.items()
-                if count
-            ),
-        ]
+        on, of others that are trained on, and of characters that no training text has."""
+        tokenizer, lines = self.shape.tokenizer, []
+        trained, kept = self.pairs("train"), self.items("train")
+        if (long := len(trained) - len(kept)) > 0:
+            lines.append(
+                f"{long} of {len(trained)} train {self.noun} have more than {self.max_tokens} "
+                f"{tokenizer.noun}: left out"
+            )
+        known = {*trained}
+        others: tuple[Split, ...] = ("val", "test")
+        for split in others:
+            pairs = self.pairs(split)
+            if count := sum(pair in known for pair in pairs):
+                lines.append(f"{count} of {len(pairs)} {split} {self.noun} are trained on, too")
+            if count := sum(x.count(UNKNOWN) for item in self.items(split) for x in item):
+                lines.append(
+                    f"{count} characters of {split} are in no training text: they are read as one, "
+                    "which no model learns. data.tokens=bytes has them all"
+                )
+        return lines
 
     def check(self, world_size: int) -> None:
         for split in SPLITS:
@@ -193,11 +193,7 @@ class PairSource(DataSource):
                 )
         else:
             batches = SortedBatches(lengths, self.batch_tokens, **place)
-        # batch_size=None: the sampler's items are whole lists. No worker processes: there is
-        # nothing to compute.
-        return DataLoader(
-            Batches(items), batch_size=None, sampler=batches, pin_memory=torch.cuda.is_available()
-        )
+        return loader_of(Batches(items), batches)
 
 
 class Batches(Dataset[PairBatch]):

@@ -127,10 +127,10 @@ class TextFiles(TextSource):
         files = [*{file.resolve(): file for file in reversed(files)}.values()][::-1]
         kept = [file for file in files if file.stat().st_size > 0]
         for file in kept if len(files) == 1 else ():
-            if file.suffix in COMPRESSED:
+            if _is_compressed(file):
                 raise ValueError(f"{key}={path} is compressed. Give what is in it.")
         if len(files) > 1:
-            kept = [file for file in kept if file.suffix not in COMPRESSED and _is_text(file)]
+            kept = [file for file in kept if not _is_compressed(file) and _is_text(file)]
         if not kept:
             raise ValueError(f"{key}={path} {what}. Give a file, a folder or a pattern of texts.")
         if (others := len(files) - len(kept)) > 0:
@@ -191,6 +191,10 @@ def _character(path: Path, place: int) -> int:
         following = file.read(4)
     within = (i for i, byte in enumerate(following) if byte & 0xC0 != 0x80)
     return place + next(within, len(following) % 4)  # the end; of four, it is no UTF-8
+
+
+def _is_compressed(file: Path) -> bool:
+    return file.suffix.lower() in COMPRESSED
 
 
 def _is_text(file: Path) -> bool:

@@ -94,6 +94,7 @@ class SampleImages(Use[ImageModel]):
                 "sha256": file_hash(trained.path),
                 "weights": trained.weights,
                 "originals": originals,
+                "given": prompts.digest,
                 **{name: getattr(self, name) for name in SETTINGS},
                 "mask": self.mask or "bottom",
             },
@@ -133,6 +134,8 @@ class SampleImages(Use[ImageModel]):
                 f"{given[0]}= and {given[1]}= were both given: image is a file of your own, index "
                 "names test images, images counts them. Give one of them."
             )
+        if self.index == []:
+            raise ValueError("index=[] names no test image. Leave it out, or give index=[0].")
         if self.index is not None and len({*self.index}) < len(self.index):
             raise ValueError(f"index={self.index} names an image twice: n=2 completes each twice.")
         if self.image is None and (self.resize or self.background):

@@ -98,8 +98,6 @@ class Transcribe(Use[SpeechModel]):
         Raises:
             ValueError: There is a contradiction.
         """
-        if not self.audio:
-            raise ValueError("audio is empty. Give it a file, a folder, a manifest, or -.")
         beyond = self.format != "phones" or self.beam is not None or self.window or self.out
         if self.stream and beyond:
             raise ValueError(
