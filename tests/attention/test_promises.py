@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from linear_transformers.attention import CausalAttention, LinearAttention, SoftmaxAttention
+from linear_transformers.attention import (
+    CausalAttention,
+    LinearAttention,
+    SoftmaxAttention,
+    WindowAttention,
+)
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import LSTM, DeltaNet
 from linear_transformers.models import Transformer
@@ -152,6 +157,16 @@ def test_what_would_be_wrong_in_silence_or_in_torchs_words_is_refused(raises_one
         attention.check(q, k, v.long())
     with raises_one_line("[5]", "takes [batch, time"):
         attention.check(*(x[0, :, 0, 0] for x in (q, k, v)))
+    for narrow, wide in (
+        (LinearAttention(1, 4, feature_map=Elu), LinearAttention(2, 4, feature_map=Elu)),
+        (WindowAttention(2, 4, window=9), WindowAttention(2, 4, window=5)),
+    ):
+        state = narrow.init_state(1)
+        for form, shape in ((wide.step, (1, 2, 4)), (wide.prefill, (1, 3, 2, 4))):
+            with raises_one_line("Give the state of this layer"):
+                form(*torch.zeros(3, *shape), state)
+    with raises_one_line("Give the state of this layer"):
+        DeltaNet(16, 2).step(torch.zeros(1, 16), DeltaNet(16, 4).init_state(1))
     with raises_one_line("is one already: give its class, Elu"):
         LinearAttention(2, 4, feature_map=Elu(4))
     with raises_one_line("16 wide", "input_dim=8"):

@@ -85,20 +85,27 @@ def of_rows(state: Any, rows: sh.Rows) -> Any:
     return type(state)(*(x[rows] if isinstance(x, Tensor) else x for x in state))
 
 
-def check_past(inputs: Tensor, past: Tensor) -> None:
+def check_past(inputs: Tensor, past: Tensor, *sizes: int) -> None:
     """Check that a state, or a memory, is of as many sequences as inputs are.
 
     Args:
         inputs: The inputs, whose first axis is that of sequences.
         past: A part of the state, whose first axis is too.
+        *sizes: The sizes of its other axes, if they are always the same.
 
     Raises:
-        ValueError: It is not; of one sequence, either would be broadcast over the others.
+        ValueError: It is not; of one sequence, or one head, either would be broadcast over the
+            others.
     """
     if inputs.shape[0] != past.shape[0]:
         raise ValueError(
             f"There are inputs of {len(inputs)} sequences and a state of {len(past)}. Give the "
             "state of the same sequences."
+        )
+    if sizes and past.shape[1:] != sizes:
+        raise ValueError(
+            f"A part of the state is {list(past.shape[1:])} for each sequence, and has to be "
+            f"{list(sizes)}. Give the state of this layer."
         )
 
 

@@ -82,6 +82,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         self.eps = eps
         self.scale = scale
         self.kernel = kernel
+        self._sizes = self.num_key_heads, self.feature_map.feature_dim  # of the sum of features
         # The most positions that cost less by the products of queries and keys than by features.
         can_choose = kernel == "auto" and isinstance(self.feature_map, ProductMap)
         self._few = self.feature_map.feature_dim if can_choose else 0
@@ -102,8 +103,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> LinearState:
-        sizes = batch, self.num_key_heads, self.feature_map.feature_dim, self.head_dim
-        return empty_state(*sizes, device=device, dtype=dtype)
+        return empty_state(batch, *self._sizes, self.head_dim, device=device, dtype=dtype)
 
     def step(
         self,
@@ -114,7 +114,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         rotation: Rotation | None = None,
     ) -> tuple[sh.Output, LinearState]:
         self.check_heads(POSITION, q_i, keys=(k_i, v_i))
-        check_past(q_i, state.k_sum)
+        check_past(q_i, state.k_sum, *self._sizes)
         q_i, k_i = self._features(q_i, k_i)
         rotated = None if rotation is None else (rotation(q_i), rotation(k_i))
         return step(q_i, k_i, v_i, state, eps=self.eps, rotated=rotated)
@@ -149,7 +149,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
     ) -> tuple[sh.Outputs, LinearState]:
         self.check(q, k, v)
         if state is not None:
-            check_past(q, state.k_sum)
+            check_past(q, state.k_sum, *self._sizes)
         k, v = (for_group(x, self.group, dim=2) for x in (k, v))
         past = None if state is None else self._for_group(state)
         if rotation is not None:
@@ -183,7 +183,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
 
     def read(self, q: sh.Queries, memory: LinearState) -> sh.Outputs:
         self.check_heads(SEQUENCE, q)
-        check_past(q, memory.k_sum)
+        check_past(q, memory.k_sum, *self._sizes)
         (features,) = self._features(q)
         return read(features, self._for_group(memory), eps=self.eps).to(q.dtype)
 

@@ -68,6 +68,7 @@ class WindowAttention(CausalAttention[WindowState]):
         super().__init__(num_heads, head_dim, num_key_heads=num_key_heads)
         self.window = window
         self.scale = scale
+        self._sizes = self.num_key_heads, window, head_dim  # of what is kept of each sequence
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         self.check(q, k, v)
@@ -84,7 +85,7 @@ class WindowAttention(CausalAttention[WindowState]):
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> WindowState:
-        shape = (batch, self.num_key_heads, self.window, self.head_dim)
+        shape = (batch, *self._sizes)
         keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         return WindowState(keys, values, torch.zeros(batch, device=device, dtype=torch.long))
 
@@ -105,7 +106,7 @@ class WindowAttention(CausalAttention[WindowState]):
     ) -> tuple[sh.Outputs, WindowState]:
         self.check(q, k, v)
         past = state or self.init_state(len(k), device=k.device, dtype=k.dtype)
-        check_past(k, past.keys)
+        check_past(k, past.keys, *self._sizes)
         count, window = q.shape[1], self.window
         keys, values = (
             torch.cat([_turned(old, past.written), new.transpose(1, 2).to(old.dtype)], dim=2)
@@ -132,7 +133,7 @@ class WindowAttention(CausalAttention[WindowState]):
         write: Callable[[Tensor, int, Tensor, Tensor], Tensor],
     ) -> tuple[sh.Output, WindowState]:
         self.check_heads(POSITION, q_i, keys=(k_i, v_i))
-        check_past(q_i, state.keys)
+        check_past(q_i, state.keys, *self._sizes)
         slot = (state.written % self.window).view(-1, 1, 1, 1).expand_as(k_i.unsqueeze(2))
         keys, values = (
             write(old, 2, slot, new.unsqueeze(2).to(old.dtype))

@@ -83,6 +83,7 @@ class FastWeights(MultiHead):
         self.value_dim = _head_dim("expand_v", expand_v, model_dim, num_heads)
         self.num_key_heads = num_heads if num_key_heads is None else num_key_heads
         self.group = check_groups(num_heads, self.num_key_heads)
+        self._sizes = self.num_key_heads, self.key_dim, self.value_dim  # of a sequence's matrices
         self.project(
             model_dim,
             num_heads,
@@ -107,7 +108,7 @@ class FastWeights(MultiHead):
             if isinstance(past, Piece):
                 past = past.state_before(*self.over_piece(*inputs[1:]))
             elif past is not None:
-                check_past(x, past)
+                check_past(x, past, *self._sizes)
                 past = for_group(past, self.group, dim=1)
             outputs, past = self.over_sequence(*inputs, state=past, chunk_size=self.chunk_size)
             return outputs, one_of_group(past, self.group)
@@ -123,7 +124,7 @@ class FastWeights(MultiHead):
         *,
         in_place: bool,
     ) -> tuple[Tensor, Tensor]:
-        check_past(x, past)
+        check_past(x, past, *self._sizes)
         inputs = self._operands(q, k, v, x, rotation)
         with without_autocast(v):
             output, past = self.over_position(*inputs, for_group(past, self.group, dim=1))
@@ -132,7 +133,7 @@ class FastWeights(MultiHead):
     def empty_past(
         self, batch: int, *, device: torch.device | str | None, dtype: torch.dtype, capacity: int
     ) -> Float[Tensor, "b k d m"]:
-        shape = (batch, self.num_key_heads, self.key_dim, self.value_dim)
+        shape = (batch, *self._sizes)
         return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
 
     def past_bytes(self, length: int, dtype: torch.dtype) -> int:
