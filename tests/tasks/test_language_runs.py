@@ -191,13 +191,17 @@ def test_weights_can_be_rounded(runs):
         ("bytes", ("prompt=a\udcff",), "Character 2 of the prompt is half of one"),
         ("bytes", ("prompt=@/nowhere",), "/nowhere cannot be read (No such file or directory)."),
         ("bytes", ("length=0",), "length"),
+        ("bytes", ("stop=",), "stop='' is in every text"),
+        ("bytes", ("temperature=1e-320",), "temperature=1e-320"),
         ("bytes", ("out=/proc/no",), "The folder out=/proc/no cannot be made"),
         ("softmax", ("prompt=" + 40 * "x", "length=1"), "positions for 32, its start among them"),
         ("softmax", ("length=40",), "Give length=31 or less."),
     ],
 )
 def test_prompts_that_do_not_fit_are_refused_in_one_line(runs, name, words, message):
+    before = [*(runs / name).glob("samples/*")]
     assert message in complaint("sample", f"ckpt={name}", f"paths.runs={runs}", *words)
+    assert [*(runs / name).glob("samples/*")] == before
 
 
 def test_a_prompt_of_another_encoding_is_refused(runs, tmp_path):

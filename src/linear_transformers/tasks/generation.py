@@ -12,6 +12,7 @@ from torch import Tensor
 
 from linear_transformers.config.ranges import Count, Seed, Share, ranged
 from linear_transformers.distributions import Categorical, ValueDistribution
+from linear_transformers.distributions.base import check_temperature
 from linear_transformers.sampling import (
     Prefilled,
     Prompts,
@@ -240,6 +241,7 @@ def sampler_of(
         ValueError: A number is out of range; or the distribution is not categorical, and `top_k`
             or `top_p` is given.
     """
+    check_temperature(temperature)  # before anything is made
     options: dict[str, Any] = {"temperature": temperature}
     for name, value in (("top_k", top_k), ("top_p", top_p)):
         if value is None:

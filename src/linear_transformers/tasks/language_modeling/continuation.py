@@ -91,7 +91,8 @@ def continued(
     end: bool = True,
     stop: Sequence[str] = (),
 ) -> Iterator[tuple[list[str], list[Continuation]]]:
-    """Yield what each next token adds to n texts, and the texts, until all have ended.
+    """Return an iterator over what each next token adds to n texts, and the texts, until all have
+    ended.
 
     Args:
         stepper: The stepper of a model of texts.
@@ -103,6 +104,9 @@ def continued(
         seed: See `generate`.
         end: Whether the model may end a text.
         stop: See `Continuation`.
+
+    Raises:
+        ValueError: See `Continuation`.
     """
     pieces = tokenizer.pieces
     mask = torch.zeros(len(pieces), device=stepper.device)
@@ -111,11 +115,15 @@ def continued(
     def draw(parameters: Tensor, noise: Tensor) -> Tensor:
         return sample(parameters + mask, noise)
 
-    texts = [Continuation(pieces, stop) for _ in range(n)]
-    for drawn in generate(stepper, distribution, prompt, sample=draw, n=n, seed=seed):
-        yield [text.read(t) for text, t in zip(texts, drawn.tolist(), strict=True)], texts
-        if all(text.ending for text in texts):
-            return
+    texts = [Continuation(pieces, stop) for _ in range(n)]  # now: options may be refused
+
+    def added() -> Iterator[tuple[list[str], list[Continuation]]]:
+        for drawn in generate(stepper, distribution, prompt, sample=draw, n=n, seed=seed):
+            yield [text.read(t) for text, t in zip(texts, drawn.tolist(), strict=True)], texts
+            if all(text.ending for text in texts):
+                return
+
+    return added()
 
 
 def whole(continuations: Iterator[tuple[list[str], list[Continuation]]], length: int) -> list[str]:
