@@ -205,7 +205,10 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
         return self.step(q_i, k_i, v_i, state)
 
     def select(self, state: State, rows: sh.Rows) -> State:
-        """Return the state of some of the sequences; a row named twice is forked."""
+        """Return the state of some of the sequences; a row named twice is forked.
+
+        Overridden where a state is no tensor and no named tuple of tensors, sequences first.
+        """
         return of_rows(state, rows)
 
     @abstractmethod

@@ -129,7 +129,10 @@ class Mixer(nn.Module, ABC, Generic[State]):
         """Return the outputs of positions that follow `state`, and the state after them."""
 
     def select(self, state: State, rows: Rows) -> State:
-        """Return the state of some of the sequences; a row named twice is forked."""
+        """Return the state of some of the sequences; a row named twice is forked.
+
+        Overridden where a state is no tensor and no named tuple of tensors, sequences first.
+        """
         return of_rows(state, rows)
 
 
