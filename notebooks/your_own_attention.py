@@ -87,9 +87,6 @@ class Forgetful(CausalAttention[Sums]):
             output = torch.einsum("bhc,bhcm->bhm", q, kv_sum) / (q * k_sum).sum(-1, keepdim=True)
         return output.to(v_i.dtype), Sums(kv_sum, k_sum)
 
-    def select(self, state, rows):
-        return Sums(*(sums[rows] for sums in state))
-
     def prefill(self, q, k, v, state=None):
         self.check(q, k, v)
         if state is None:
