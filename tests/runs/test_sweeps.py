@@ -245,7 +245,14 @@ def test_a_folder_with_results_of_something_else_is_refused(tmp_path):
     words = ("-m", *QUICK, f"paths.runs={tmp_path}/runs")
     assert "is no multirun's" in complaint("train", *words, f"hydra.sweep.dir={tmp_path}")
     assert (tmp_path / "results.md").read_text() == "mine"
-    assert "without ${...}" in complaint("train", *words, "hydra.sweep.dir=a/${now:%Y}")
+
+
+def test_the_folder_of_a_multirun_may_be_named_by_the_day(tmp_path):
+    words = ("-m", *QUICK, "test=false", f"paths.runs={tmp_path}", "seed=1")
+    run("train", *words, f"hydra.sweep.dir={tmp_path}/${{now:%Y}}/s")
+    (page,) = tmp_path.rglob("results.md")
+    assert page.parent.name == "s"
+    assert page.parent.parent.name.isdigit()
 
 
 def test_the_jobs_that_an_experiment_proposes_are_counted():
@@ -278,6 +285,12 @@ def test_one_run_is_not_two_jobs(tmp_path, raises_one_line):
     longer = ("trainer.max_steps=3", "trainer.max_epochs=3", "resume=m-2")
     message = complaint("train", "-m", *words[:-1], *longer, "data.seed=0,1")
     assert "run_id=m-2 names the run of job 0 and of job 1" in message
+    with pytest.raises(SystemExit) as ended:  # of two jobs, one has nothing to go on with
+        run("train", "-m", *words[:-1], *longer[:-1], "resume=nowhere,m-2")
+    assert ended.value.code == 1
+    folder = max(tmp_path.glob("sweeps/*"))
+    jobs = json.loads((folder / "results.json").read_text())
+    assert [job["status"] for job in jobs] == ["failed", "done"]
 
 
 def test_two_multiruns_do_not_share_a_folder(tmp_path):

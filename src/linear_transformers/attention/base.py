@@ -274,7 +274,8 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
 
     @abstractmethod
     def summarize(self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None) -> Memory:
-        """Return the memory of all keys and values, or of each sequence's first `lengths`.
+        """Return the memory of all keys and values, or of each sequence's first `lengths`: a tensor
+        or a named tuple of tensors, sequences first.
 
         Raises:
             ValueError: See `check_memory`.

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from errno import EDQUOT, EFBIG, ENOSPC
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +27,7 @@ from linear_transformers.jobs.composition import (
     MULTIRUN,
     about_composition,
     check_sweep,
+    composed_value,
     from_environment,
     num_jobs,
     proposed_sweep,
@@ -186,10 +187,12 @@ class Program:
 
     def _sweep_of(self, conf: Configurations, words: Sequence[str]) -> Sweep:
         """Return the multirun that a command line means."""
+        named = [word for word in words if word.startswith((f"{SWEEP_FOLDER}=", "paths."))]
         return Sweep.open(
             runs_of(conf, words, self.project),
             command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
-            named=value_of(SWEEP_FOLDER, words),
+            # Composed, where it is named: it may hold the day.
+            named=value_of(SWEEP_FOLDER, named) and composed_value(SWEEP_FOLDER, conf, named),
             skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
         )
 
@@ -212,7 +215,8 @@ class Program:
         overrides = [*(word for word in typed if not word.startswith("sweep.")), *self.allowing]
         run_id = cfg.get("run_id")
         if run_id is None and cfg.get("train"):
-            run_id = run_resumed(cfg.resume, self.sweep.runs)
+            with suppress(ValueError):  # there is none: the job will say so
+                run_id = run_resumed(cfg.resume, Path(cfg.paths.runs))
         job = self.sweep.begin(number, overrides, run_id=run_id)
         if job["status"] == "done":
             print(f"job {number} was done before", file=sys.stderr)

@@ -213,7 +213,7 @@ def is_differentiated_again() -> bool:
 def is_transformed(*tensors: Tensor | None) -> bool:
     """Return whether a call is one of `torch.func`'s transforms, or its tensors have forward
     derivatives. Operators have rules for neither, and forward derivatives would be 0 in silence:
-    definitions run instead. A compiler has its own way."""
+    definitions run instead. Of dual numbers a compiler has its own way."""
     if torch._C._are_functorch_transforms_active():
         return True
     if torch.compiler.is_compiling():

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import of_rows
+from linear_transformers.attention.base import SEQUENCE, of_rows
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
@@ -67,7 +67,7 @@ class Mixer(nn.Module, ABC, Generic[State]):
                 f"{type(self).__name__} was given {list(x.shape)}, and takes "
                 f"[{', '.join((*axes, f'width {width}'))}]."
             )
-        if len(axes) == 2 and x.shape[1] == 0:
+        if axes == SEQUENCE and x.shape[1] == 0:
             raise ValueError(f"{type(self).__name__} was given no position. Give at least one.")
 
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:

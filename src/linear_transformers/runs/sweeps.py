@@ -78,8 +78,6 @@ class Sweep:
             ValueError: The folder cannot be made, or has results of something else.
         """
         above = runs / "sweeps"
-        if named is not None and "${" in named:
-            raise ValueError(f"hydra.sweep.dir={named}: give the folder itself, without ${{...}}.")
         try:
             if named is not None:
                 folder = Path(named)
@@ -90,7 +88,7 @@ class Sweep:
                 folder = folder or claim_folder(now, numbered=True)
             if not (note := folder / COMMAND).exists():
                 if other := [name for name in RESULTS if (folder / name).exists()]:
-                    raise ValueError(f"{shown(folder / other[0])} is no multirun's. Name a folder.")
+                    raise ValueError(f"{shown(folder / other[0])} is no multirun's. Name another.")
                 note.write_text(repr([*command]))
         except OSError as error:
             raise ValueError(

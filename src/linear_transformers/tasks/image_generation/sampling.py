@@ -210,9 +210,9 @@ class SampleImages(Use[ImageModel]):
         tested = [] if self.image else folder.record.settings["originals"]
         rows = []
         for i, number in enumerate(part.numbers):
-            prompt, copy = divmod(number, prompts.n)
             several = prompts.n > 1 and self.mode == "complete"
-            first = number if self.mode == "generate" else tested[prompt] if tested else prompt
+            prompt, copy = divmod(number, prompts.n if several else 1)
+            first = tested[prompt] if tested else prompt
             name = f"{first:04d}-{copy}" if several else f"{first:04d}"
             row = {"number": number, "file": f"{name}.png", "bits_per_dim": round(whole[i], 4)}
             if prompts.steps:
