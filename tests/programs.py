@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,12 @@ import pytest
 import torch
 from hydra._internal.hydra import Hydra
 
+from linear_transformers.callbacks import performance
+from linear_transformers.callbacks.performance import training_flops_per_token
+from linear_transformers.sampling import step_milliseconds
+from linear_transformers.tasks import costs
+from linear_transformers.tasks.base import Task
+from linear_transformers.training.peaks import peak_flops
 from tests.conftest import PROJECT, TINY
 
 # A whole run of a tiny model on a CPU, in one step.
@@ -24,14 +31,30 @@ QUICK = (*TINY, "trainer=cpu", "debug=step")
 def run(program: str, *arguments: str) -> str:
     """Run a program in this process: in a test, with shapes checked and
     warnings as errors. Hydra composes twice, once of them to see whether a configuration sets
-    hydra.mode: here none does."""
+    hydra.mode: here none does. What a run measures of itself has tests of its own: here it takes
+    little time."""
     printed = io.StringIO()
     main = importlib.import_module(program).main
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
         patch.setattr(sys, "argv", [str(PROJECT / f"{program}.py"), *arguments])
         patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
+        patch.setattr(performance, "training_flops_per_token", _flops_per_token)
+        patch.setattr(performance, "peak_flops", _peak_flops)
+        patch.setattr(costs, "step_milliseconds", partial(step_milliseconds, steps=1, rounds=1))
         main()
     return printed.getvalue()
+
+
+_peak_flops = cache(peak_flops)
+_counted: dict[str, float] = {}
+
+
+def _flops_per_token(task: Task) -> float:
+    """The same, once for a model."""
+    key = f"{task.shape} {task.model} {[p.shape for p in task.model.parameters()]}"
+    if key not in _counted:
+        _counted[key] = training_flops_per_token(task)
+    return _counted[key]
 
 
 def complaint(program: str, *arguments: str) -> str:

@@ -156,7 +156,7 @@ class Sweep:
         Raises:
             ValueError: Another job's run has that name.
         """
-        jobs, begun = self.jobs, {}
+        jobs = self.jobs
         own = [job for job in jobs if job["overrides"] == [*overrides]]
         for job in jobs:
             if run_id is not None and job["figures"].get(RUN) == run_id and job not in own:
@@ -164,16 +164,16 @@ class Sweep:
                     f"run_id={run_id} names the run of job {job['job']} and of job {number}. Leave "
                     "it out, or make it differ: run_id='a-${seed}'."
                 )
-        for job in own if self.skip_done else ():
-            if job["status"] == "done":
-                return job
-        for job in (job for job in jobs if job["job"] == number):
-            if job["status"] != "done":
-                if job in own and RUN in job["figures"]:
-                    begun = {RUN: job["figures"][RUN]}
-            elif self.skip_done:  # of a search, which proposes something else now
-                self._write({**job, "job": self._next_number(jobs)})
-        return self._write({**BLANK, "job": number, "overrides": [*overrides], "figures": begun})
+        if self.skip_done and (done := [job for job in own if job["status"] == "done"]):
+            return done[0]
+        figures = {}
+        before = next((job for job in jobs if job["job"] == number), BLANK)
+        if before["status"] == "done":
+            if self.skip_done:  # of a search, which proposes something else now
+                self._write({**before, "job": self._next_number(jobs)})
+        elif before in own and RUN in before["figures"]:
+            figures = {RUN: before["figures"][RUN]}
+        return self._write({**BLANK, "job": number, "overrides": [*overrides], "figures": figures})
 
     def words_to_go_on(self, job: Mapping[str, Any]) -> list[str]:
         """Return the words by which a job that ended goes on; none if it has no run.
