@@ -218,6 +218,8 @@ def test_a_page_has_the_title_that_was_typed(runs, tmp_path):
         ("images", ("out=OUT", "onnx_weights=int8"), "Add onnx=true"),
         ("images", ("out=OUT", "onnx=true", "capacity=5"), "capacity=5 is of softmax"),
         ("images", ("out=OUT", "title=Digits"), "Add html=FILE"),
+        ("images", ("out=OUT", "examples=100000"), "examples=100000, and there are"),
+        ("images", ("html=OUT", "examples=100000"), "test images. Ask for fewer"),
         ("text", ("html=OUT", "examples=3"), "LanguageModeling has none"),
         ("speech", ("out=OUT", "examples=3"), "SpeechRecognition has none"),
         ("speech", ("out=OUT", "onnx=true", "onnx_prefill=operator"), "of other sequences"),

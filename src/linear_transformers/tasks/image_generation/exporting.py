@@ -33,4 +33,9 @@ class ExportImages(ExportSequences):
         assert isinstance(trained, ImageModel)
         if not self.examples:
             return None
-        return trained.examples(data_root=self.data_root)[: self.examples]
+        found = trained.examples(data_root=self.data_root)
+        if len(found) < self.examples:
+            raise ValueError(
+                f"examples={self.examples}, and there are {len(found)} test images. Ask for fewer."
+            )
+        return found[: self.examples]
