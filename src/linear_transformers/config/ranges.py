@@ -108,7 +108,8 @@ def check_range(name: str, value: float, limits: list[list[Any]]) -> None:
     Args:
         name: The name of what is checked.
         value: The number.
-        limits: The ranges, each a list of the bounds of `annotated_types`.
+        limits: The ranges, each a list of the bounds of `annotated_types`, and `int` where the
+            number is whole.
 
     Raises:
         ValueError: It is outside.
@@ -131,9 +132,9 @@ def _ranges(annotation: Any) -> Iterator[list[Any]]:
         for part in get_args(annotation):
             yield from _ranges(part)
     elif get_origin(annotation) is Annotated:
-        bounds = [bound for bound in get_args(annotation)[1:] if type(bound) in _BOUNDS]
-        if bounds:
-            yield bounds
+        kind, *about = get_args(annotation)
+        if bounds := [bound for bound in about if type(bound) in _BOUNDS]:
+            yield [int, *bounds] if kind is int else bounds
 
 
 def shown(limit: float) -> str:
@@ -142,11 +143,15 @@ def shown(limit: float) -> str:
 
 
 def _holds(bound: Any, value: float) -> bool:
+    if bound is int:
+        return isinstance(value, int)
     compare, _ = _BOUNDS[type(bound)]
     return compare(value, _limit(bound))  # NaN holds in none
 
 
 def _said(bound: Any) -> str:
+    if bound is int:
+        return "a whole number"
     _, words = _BOUNDS[type(bound)]
     return f"{words} {shown(_limit(bound))}"
 

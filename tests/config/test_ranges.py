@@ -1,0 +1,42 @@
+"""Whoever calls from Python gets one line on a number that a signature does not take."""
+
+import numpy as np
+import pytest
+
+from linear_transformers.config.ranges import CountOrZero, Share, ShareOrZero, Size, ranged
+
+
+@ranged
+def take(width: Size, *, share: Share | None = None, limit: CountOrZero | ShareOrZero = 0) -> None:
+    """Take numbers, and do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"width": 0}, "width=0 was asked for; it must be at least 1."),
+        ({"width": 256 / 8}, "width=32.0 was asked for; it must be a whole number."),
+        ({"width": 0.5}, "width=0.5 was asked for; it must be a whole number and at least 1."),
+        ({"width": 8, "share": float("nan")}, "share=nan was asked for; it must be above 0 and"),
+        ({"width": 8, "limit": 2.5}, "it must be a whole number; or at most 1."),
+        ({"width": 8, "limit": -1}, "it must be at least 0; or at least 0."),
+    ],
+)
+def test_a_number_that_is_not_taken_is_refused(words, told):
+    with pytest.raises(ValueError) as raised:  # noqa: PT011
+        take(**words)
+    assert told in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"width": np.int64(8)},
+        {"width": 8, "share": 1},
+        {"width": 8, "share": None},
+        {"width": 8, "limit": 0.5},
+        {"width": 8, "limit": 10},
+    ],
+)
+def test_a_number_that_is_taken_is_let_through(words):
+    take(**words)
