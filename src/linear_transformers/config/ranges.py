@@ -116,8 +116,8 @@ def check_range(name: str, value: float, limits: list[list[Any]]) -> None:
     """
     if not any(all(_holds(bound, value) for bound in bounds) for bounds in limits):
         broken = ([bound for bound in bounds if not _holds(bound, value)] for bounds in limits)
-        words = "; or ".join(" and ".join(map(_said, bounds)) for bounds in broken)
-        raise ValueError(f"{name}={value} was asked for; it must be {words}.")
+        words = dict.fromkeys(" and ".join(map(_said, bounds)) for bounds in broken)
+        raise ValueError(f"{name}={value} was asked for; it must be {'; or '.join(words)}.")
 
 
 @cache
