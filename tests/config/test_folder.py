@@ -3,7 +3,7 @@
 import pytest
 
 from linear_transformers.config.folder import OF_FILES, Configurations
-from tests.conftest import CONF, PROJECT
+from tests.conftest import CONF, PROJECT, composed
 
 PRIMARY = """# Do a thing.
 #
@@ -93,3 +93,10 @@ def test_every_option_of_every_program_has_a_default_and_is_in_its_help(program)
             assert any(line.startswith(f"{key}=") for line in lines), key
     assert f"uv run {program}.py" in conf.help()
     assert (PROJECT / f"{program}.py").is_file()
+
+
+def test_blanks_around_a_value_are_of_it():
+    """Hydra leaves them out: stop='e ' would end a text within its first word."""
+    words = Configurations((CONF,), "train").quoted(["group=e ", "run_id=\ta", "tags=[a, b]"])
+    asked = composed(*words)
+    assert (asked["group"], asked["run_id"], asked["tags"]) == ("e ", "\ta", ["a", "b"])

@@ -140,13 +140,16 @@ class Configurations:
     def quoted(self, words: Sequence[str]) -> list[str]:
         """Return words of a command line, of which texts and places are in quotes.
 
-        Texts are the values of verbatim options; for places, see `is_place`.
+        Texts are the values of verbatim options, and what begins or ends with a blank, which Hydra
+        would leave out; for places, see `is_place`.
         """
         read = [yaml.safe_load(file.read_text()) for file in (self.primary, *self.uses.values())]
         literal = {key for options in read for key in options.get("verbatim", ())}
         parts = ((word, *word.partition("=")) for word in words)
         return [
-            f"{key}={hydra_value(value)}" if key in literal or is_place(value) else word
+            f"{key}={hydra_value(value)}"
+            if key in literal or value != value.strip() or is_place(value)
+            else word
             for word, key, _, value in parts
         ]
 
