@@ -11,13 +11,14 @@ import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import ExifTags, Image
 
 from linear_transformers.data import FolderImages, ImageShape
 from tests.conftest import PROJECT, TINY
 from tests.programs import complaint, figures, run
 
 OPTIONS = {"batch_size": 4, "workers": 0}
+XMP = 700  # a tag of TIFF
 
 
 def pictures(folder, count: int, size=(8, 6), mode="RGB", suffixes=(".png",), seed=0) -> None:
@@ -52,6 +53,22 @@ def test_pictures_of_any_depth_are_read_and_some_are_held_out(split):
     assert [len(items) for items in source.splits] == [19, 2, 5]
     first = np.asarray(Image.open(split / "test/000.png"))
     np.testing.assert_array_equal(source.splits.test[:1][0], first)
+
+
+@pytest.mark.parametrize(
+    "suffix", [".bmp", ".tif", ".ppm", ".tga", ".jfif", ".jp2", ".avif", ".WebP", ".GIF"]
+)
+def test_pictures_of_other_formats_are_read(tmp_path, suffix):
+    """And one that is turned has the size that is seen."""
+    pictures(tmp_path, 7, mode="L", suffixes=(suffix,))
+    turned = {ExifTags.Base.Orientation.value: 6, XMP: b"<x/>"}
+    stored = np.arange(48, dtype=np.uint8).reshape(8, 6)
+    Image.fromarray(stored).save(tmp_path / "turned.tif", tiffinfo=turned)
+    source = FolderImages(str(tmp_path), channels=1, **OPTIONS)
+    assert source.shape == ImageShape(6, 8, 1, 256)
+    images = np.concatenate([items[:] for items in source.splits])[..., 0]
+    assert len(images) == 8
+    assert (images == np.rot90(stored, -1)).all((1, 2)).any()
 
 
 def test_one_folder_is_split_without_overlap(tmp_path):

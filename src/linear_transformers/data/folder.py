@@ -9,13 +9,12 @@ from annotated_types import Ge, Le
 
 from linear_transformers.config.ranges import Count, CountOrZero, Size, ranged
 from linear_transformers.data.base import files_below
-from linear_transformers.data.image_file import read_image, size_of
+from linear_transformers.data.image_file import FORMATS, read_image, size_of, suffixes
 from linear_transformers.data.images import ImageShape, ImageSource, split_off
 from linear_transformers.data.rows import Rows
 from linear_transformers.data.sequences import Splits
 from linear_transformers.provenance import cores
 
-SUFFIXES = (".png", ".jpg", ".jpeg")
 # What folders of splits are called, and what they are to be called here.
 MEANT = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -25,7 +24,8 @@ MEANT = {
 
 
 class FolderImages(ImageSource):
-    """PNG and JPEG files in `train/`, `test/` and optionally `val/`, at any depth.
+    """Pictures in `train/`, `test/` and optionally `val/`, at any depth: PNG, JPEG, WebP and others
+    that Pillow reads.
 
     Without these folders, parts of all pictures below `path` are held out.
 
@@ -115,10 +115,10 @@ class FolderImages(ImageSource):
                 "sample.py: data_root=DIR; or image=FILE, or mode=generate)."
             )
         place = self.path / folder
-        found = sorted(str(p) for p in files_below(place) if p.suffix.lower() in SUFFIXES)
+        found = sorted(str(p) for p in files_below(place) if p.suffix.lower() in suffixes())
         if not found:
             raise ValueError(
-                f"data.path={place} has no pictures ({', '.join(SUFFIXES)}). Give a folder with "
+                f"data.path={place} has no pictures ({', '.join(FORMATS)}). Give a folder with "
                 "train/ and test/, or one of pictures to split."
             )
         return np.array(found, dtype=object)

@@ -3,6 +3,7 @@
 import struct
 import warnings
 import zlib
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,13 @@ DAMAGE = (
 ORIENTED = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # keys of `info`
 # Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
+
+
+@cache
+def suffixes() -> frozenset[str]:
+    """Return the ends of the names of files that `read_image` reads, in small letters."""
+    known = Image.registered_extensions()
+    return frozenset(suffix for suffix, form in known.items() if form in FORMATS)
 
 
 def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) -> Images:
@@ -65,10 +73,12 @@ def size_of(path: Path) -> tuple[int, int]:
         ValueError: It is no picture, or several.
     """
     try:
-        with Image.open(path, formats=("PNG", "JPEG")) as picture:
+        with Image.open(path, formats=_formats()) as picture:
             width, height = picture.size
-            # Of a PNG without, Pillow would decode it all to look behind its pixels.
+            # Of a PNG without, Pillow would decode it all to look behind its pixels; a TIFF's size
+            # is that which is seen.
             told = picture.format == "JPEG" or ORIENTED & {*picture.info}
+            told = told and picture.format != "TIFF"
             exif = picture.getexif() if told else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
             frames = _frames(picture)
@@ -88,8 +98,8 @@ def _load(path: Path) -> Image.Image:
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             warnings.simplefilter("error", UserWarning)  # of data that are cut, say
             warnings.filterwarnings("ignore", ".*(EXIF|MPO).*", UserWarning)  # not of the picture
-            Image.init()  # Pillow would also try programs, Ghostscript for one
-            with Image.open(path, formats=[f for f in FORMATS if f in Image.OPEN]) as picture:
+            # Of a path, Pillow maps turned grey TIFFs in rows of the wrong width.
+            with path.open("rb") as file, Image.open(file, formats=_formats()) as picture:
                 frames = _frames(picture)
                 picture.load()
                 picture = ImageOps.exif_transpose(picture)
@@ -104,6 +114,11 @@ def _load(path: Path) -> Image.Image:
     if frames != 1:
         raise ValueError(f"{path} holds {frames} pictures. Give a file with one.")
     return picture
+
+
+def _formats() -> list[str]:
+    Image.init()  # Pillow would also try programs, Ghostscript for one
+    return [form for form in FORMATS if form in Image.OPEN]
 
 
 def _frames(picture: Image.Image) -> int:
