@@ -51,6 +51,7 @@ def test_pictures_of_any_depth_are_read_and_some_are_held_out(split):
     source = FolderImages(str(split), **OPTIONS)
     assert source.shape == ImageShape(6, 8, 3, 256)
     assert [len(items) for items in source.splits] == [19, 2, 5]
+    assert source.notes() == [f"data.path: 1 of 22 files in {split}/train are no pictures"]
     first = np.asarray(Image.open(split / "test/000.png"))
     np.testing.assert_array_equal(source.splits.test[:1][0], first)
 

@@ -67,6 +67,7 @@ class DataSource(ABC):
     @ranged
     def __init__(self, seed: Seed = 0):
         self.seed = seed
+        self._notes: list[str] = []  # on what was left out in reading
 
     @property
     @abstractmethod
@@ -77,6 +78,10 @@ class DataSource(ABC):
     def description(self) -> str:
         """The data in one line, for a run's log."""
         return self.shape.description
+
+    def notes(self) -> list[str]:
+        """Return what a run has to say of its data, in lines."""
+        return self._notes
 
     def fetch(self) -> None:  # noqa: B027
         """Download what is missing. Called in one process only."""

@@ -115,11 +115,16 @@ class FolderImages(ImageSource):
                 "sample.py: data_root=DIR; or image=FILE, or mode=generate)."
             )
         place = self.path / folder
-        found = sorted(str(p) for p in files_below(place) if p.suffix.lower() in suffixes())
+        files = [*files_below(place)]
+        found = sorted(str(p) for p in files if p.suffix.lower() in suffixes())
         if not found:
             raise ValueError(
                 f"data.path={place} has no pictures ({', '.join(FORMATS)}). Give a folder with "
                 "train/ and test/, or one of pictures to split."
+            )
+        if (others := len(files) - len(found)) > 0:
+            self._notes.append(
+                f"data.path: {others} of {len(files)} files in {place} are no pictures"
             )
         return np.array(found, dtype=object)
 

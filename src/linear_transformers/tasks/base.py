@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from linear_transformers.config.choices import Choice
-from linear_transformers.data.base import Shape
+from linear_transformers.data.base import DataSource, Shape
 from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import exact_dtype
 from linear_transformers.runs.checkpoint import history
@@ -237,13 +237,13 @@ class Task(ABC):
         """Return what a user must know of the model's figures."""
         return []
 
-    def prepare(self, data: Any) -> list[str]:
+    def prepare(self, data: DataSource) -> list[str]:
         """Fit model and data to each other before training.
 
         Returns:
-            What was left out, in lines.
+            What a run has to say of its data, in lines.
         """
-        return []
+        return data.notes()
 
     def cut(self, place: Place) -> None:
         """Compute losses and statistics of a piece of each sequence, of which other devices have

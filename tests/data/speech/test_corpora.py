@@ -434,7 +434,7 @@ def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
     (only,) = data.utterances("train")  # the zebra is not in the lexicon
     assert only.units == ("HH", "AH", "L", "OW", "D", "AO", "G")
     assert only.speaker == "19"
-    assert data.notes == [
+    assert data.notes() == [
         "1 of 2 train utterances have a word that is not in the lexicon, or was not said to its "
         "end: left out"
     ]

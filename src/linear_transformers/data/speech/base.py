@@ -79,7 +79,6 @@ class SpeechSource(DataSource):
         self.options = AudioOptions(sample_rate, num_mels, convert)
         self.speeds = tuple(speeds)
         self.max_seconds = max_seconds
-        self.notes: list[str] = []  # on utterances that were left out in reading
         self._utterances: dict[str, list[Utterance]] = {}
         self._features: dict[str, FeatureCache] = {}
         self._shape: SpeechShape | None = None
@@ -98,7 +97,7 @@ class SpeechSource(DataSource):
         if split not in self._utterances:
             self._utterances[split] = self.read(split)
             if not self._utterances[split]:
-                why = "".join(f" {note}." for note in self.notes)
+                why = "".join(f" {note}." for note in self._notes)
                 raise ValueError(f"The {split} split has no {self.noun}.{why}")
         return self._utterances[split]
 
@@ -177,7 +176,7 @@ class SpeechSource(DataSource):
         Raises:
             ValueError: More than 1 % of a split has too few outputs, or nothing is left.
         """
-        lines, kept = [*self.notes], {}
+        lines, kept = [], {}
         for split in SPLITS:
             spelt = self._spelt(split, num_outputs)
             kept[split] = spelt
@@ -270,7 +269,7 @@ class TextSpeech(SpeechSource):
         every = [(utterance, self._units(words)) for utterance, words in self.transcribed(split)]
         found = [utterance._replace(units=units) for utterance, units in every if units]
         if len(found) < len(every):
-            self.notes.append(
+            self._notes.append(
                 f"{len(every) - len(found)} of {len(every)} {split} {self.noun} have a word that "
                 "is not in the lexicon, or was not said to its end: left out"
             )

@@ -122,16 +122,16 @@ class TextSource(DataSource):
         """
 
     def notes(self) -> list[str]:
-        """Return what a run has to say of its texts, in lines."""
         if self.kind != "characters":
-            return []  # all texts have tokens
+            return self._notes  # all texts have tokens
         counts = {x: int((self.documents(x).tokens == UNKNOWN).sum()) for x in ("val", "test")}
-        return [
+        unknown = [
             f"{count} characters of {split} are in no training text: bits per byte take each for "
             "three bytes, and do not say which it is. data.tokens=bytes does"
             for split, count in counts.items()
             if count
         ]
+        return [*self._notes, *unknown]
 
     def texts(self, split: Split) -> list[Document]:
         """Return the documents of a split, found at the first use."""

@@ -59,10 +59,6 @@ class TextFiles(TextSource):
         self.shares: dict[Split, float] = {
             split: share for split, share in shares.items() if self.paths[split] is None
         }
-        self._notes: list[str] = []
-
-    def notes(self) -> list[str]:
-        return [*self._notes, *super().notes()]
 
     def find(self) -> dict[Split, list[Document]]:
         found: dict[Split, list[Document]] = {

@@ -65,10 +65,10 @@ class SpeechRecognition(Task):
         return self.model.stack.kernel_on(device)
 
     def prepare(self, data: SpeechSource) -> list[str]:
-        lines = data.leave_out(self.model.num_outputs)
+        left_out = data.leave_out(self.model.num_outputs)
         mean, deviation = (torch.from_numpy(x) for x in data.statistics())
         self.model.adopt(mean, deviation, data.longest)
-        return lines
+        return [*data.notes(), *left_out]
 
     def loss(self, batch: SpeechBatch) -> Loss:
         nats, _, _ = self._nats(batch)

@@ -101,9 +101,6 @@ class Translation(Task):
     def kernel_on(self, device: torch.device) -> str:
         return self.model.decoder.kernel_on(device)
 
-    def prepare(self, data: PairSource) -> list[str]:
-        return data.notes()
-
     def loss(self, batch: PairBatch) -> Loss:
         x = self.model(*_read(batch), scored=False)
         targets, real = _to_predict(batch)
