@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from linear_transformers.config.choices import Choice
-from linear_transformers.data.base import DataSource, Shape
+from linear_transformers.data.base import Shape
 from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import exact_dtype
 from linear_transformers.runs.checkpoint import history
@@ -237,7 +237,7 @@ class Task(ABC):
         """Return what a user must know of the model's figures."""
         return []
 
-    def prepare(self, data: DataSource) -> list[str]:
+    def prepare(self, data: Any) -> list[str]:
         """Fit model and data to each other before training.
 
         Returns:
