@@ -65,6 +65,12 @@ def test_a_wrong_name_is_refused_before_torch_is_imported(tmp_path):
     assert loaded == "False"
 
 
+def test_one_package_is_allowed_by_its_name(runs, monkeypatch):
+    monkeypatch.setattr("linear_transformers.config.choices._allowed", allowed := [])
+    lt.load("linear", runs=runs, allow="mine")
+    assert allowed == ["mine"]
+
+
 @pytest.mark.parametrize(
     ("name", "use"),
     [
@@ -101,6 +107,10 @@ def test_images_are_completed_as_sample_completes_them(runs, model, tmp_path):
     run("sample", *job, "gif=false", f"out={tmp_path}/out")
     drawn = model.complete(model.images("test")[3:4], rows=3, n=2, seed=5)
     assert (drawn[:, :3] == model.images("test")[3:4, :3]).all()
+    given = np.zeros((8, 8), bool)
+    given[:3] = True
+    masked = model.complete(model.images("test")[3:4], mask=given, n=2, seed=5)
+    np.testing.assert_array_equal(masked, drawn)
     for number, image in enumerate(drawn):
         with Image.open(tmp_path / f"out/0003-{number}.png") as picture:
             shown = np.asarray(picture.convert("L").resize((8, 8), Image.Resampling.NEAREST))
@@ -166,6 +176,8 @@ def test_what_does_not_fit_is_refused(model, raises_one_line):
         model.prefix_of(images.repeat(2, 0), rows=4)
     with raises_one_line("rows=-3", "8 rows"):
         model.prefix_of(images, rows=-3)
+    with raises_one_line("[4, 8] of bool", "[8, 8] of bool"):
+        model.complete(images, mask=np.ones((4, 8), bool))
     with raises_one_line("[0, 8, 8, 1]"):
         model.complete(images[:0])
     with raises_one_line("n=0", "at least 1"):

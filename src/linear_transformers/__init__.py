@@ -95,6 +95,6 @@ def load(
     from linear_transformers.config.choices import allow as allowing
     from linear_transformers.tasks.loading import load as loaded
 
-    allowing(*allow)
+    allowing(*([allow] if isinstance(allow, str) else allow))
     home = home_of(str(name), path, Path(runs))
     return loaded(path, device=device, weights=weights, folder=home)

@@ -71,6 +71,25 @@ def test_an_array_and_shards_of_it_are_not_both_read(tmp_path, raises_one_line):
         _ = ArrayImages(str(tmp_path), **OPTIONS).splits
 
 
+@pytest.mark.parametrize(
+    ("images_of", "masks_of", "said"),
+    [
+        ((0, 1, 3, 4), (), ("x_train-3.npy follows x_train-1.npy", "between")),
+        ((9, 10, 11), (9, 10), ("keep_train has the shards 9, 10;", "9, 10, 11")),
+        ((1, 2), (0, 1), ("keep_train has the shards 0, 1;", "x_train has 1, 2.")),
+    ],
+)
+def test_a_lost_shard_is_missed(tmp_path, raises_one_line, images_of, masks_of, said):
+    """Masks would be of other images."""
+    np.save(tmp_path / "x_test.npy", images(8, 4, 4))
+    for shard in images_of:
+        np.save(tmp_path / f"x_train-{shard}.npy", images(4, 4, 4))
+    for shard in masks_of:
+        np.save(tmp_path / f"keep_train-{shard}.npy", np.ones(4, bool))
+    with raises_one_line(*said):
+        ArrayImages(str(tmp_path), **OPTIONS).check(1)
+
+
 def test_what_else_a_folder_has_is_not_read(tmp_path):
     for name in ("x_train", "x_test"):
         np.save(tmp_path / f"{name}.npy", images(8, 4, 4))

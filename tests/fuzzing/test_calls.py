@@ -111,7 +111,7 @@ def numbers(data: st.DataObject, *usual: int, high: float) -> Tensor:
 @given(data=st.data())
 def any_images(model: Any, data: st.DataObject) -> None:
     images = numbers(data, 2, 8, 8, 1, high=17).numpy()
-    rows, n = data.draw(st.integers(-9, 9)), data.draw(FEW)
+    rows, n = data.draw(st.integers(-9, 9) | st.just(2.5)), data.draw(FEW)
     drawing = {
         "seed": data.draw(FEW | st.just(10**12)),
         "temperature": data.draw(REALS),
@@ -124,6 +124,9 @@ def any_images(model: Any, data: st.DataObject) -> None:
         assert (drawn[:, :rows] == images.repeat(n, 0)[:, :rows]).all()
     drawn = one_line(model.complete, images, mask=data.draw(st.text(max_size=4)))
     assert drawn is None or len(drawn) == len(images)
+    given = numbers(data, 8, 8, high=2).numpy()
+    drawn = one_line(model.complete, images, mask=given)
+    assert drawn is None or (drawn[:, given] == images[:, given]).all()
     drawn = one_line(model.generate, n, batch=data.draw(FEW), **drawing)
     assert drawn is None or len(drawn) == n
     nats = one_line(model.log_likelihood, images)
@@ -135,7 +138,7 @@ def any_images(model: Any, data: st.DataObject) -> None:
 @given(data=st.data())
 def any_sequences(model: Any, data: st.DataObject) -> None:
     values = numbers(data, 2, 64, high=17)
-    nats = one_line(model.log_likelihood, values)
+    nats = one_line(model.log_likelihood, data.draw(st.sampled_from([values, values.tolist()])))
     assert nats is None or (nats.shape == (len(values),) and (nats <= 0).all())
     values = numbers(data, data.draw(st.integers(0, 64)), high=17)
     prefix = one_line(model.prefix, values)
@@ -145,7 +148,9 @@ def any_sequences(model: Any, data: st.DataObject) -> None:
         n = data.draw(FEW)
         drawn = one_line(prefix.complete, n, temperature=data.draw(REALS))
         assert drawn is None or drawn[:, : len(values)].tolist() == [values.tolist()] * n
-        longer = one_line(prefix.read, data.draw(st.sampled_from([-1, 0, 16, 17, 0.5, math.nan])))
+        longer = one_line(
+            prefix.read, data.draw(st.sampled_from([-1, 0, 17, 0.5, math.nan, [1, 2]]))
+        )
         assert longer is None or len(longer.values) == len(values) + 1
 
 

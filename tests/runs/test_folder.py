@@ -136,5 +136,8 @@ def test_a_folder_of_runs_that_is_not_there_is_named(tmp_path, run_id, raises_on
 
 
 def test_a_run_without_checkpoints_says_so(tmp_path, raises_one_line):
-    with raises_one_line("no checkpoint", "best.ckpt"):
+    with raises_one_line("no checkpoint", "best.ckpt", "no run"):
+        Run(tmp_path).best_checkpoint()
+    (tmp_path / "config.yaml").touch()
+    with raises_one_line("no checkpoint", "best.ckpt", "ended before", "train again"):
         Run(tmp_path).best_checkpoint()

@@ -66,6 +66,17 @@ def test_the_best_is_that_of_the_mean_over_seeds():
     assert best_of([job(1, 0, 1.0, "test_loss"), job(2, 0, 2.0, "test_loss")]) is None
 
 
+@pytest.mark.parametrize(
+    ("key", "names"), [("data", ("val_loss", "val_loss")), ("task", ("val_loss", "val_error"))]
+)
+def test_figures_of_other_kinds_have_no_best(key, names):
+    jobs = [
+        {"overrides": [f"{key}={i}"], "objective": i, "figures": {name: i}}
+        for i, name in enumerate(names)
+    ]
+    assert best_of(jobs) is None
+
+
 def test_a_model_whose_figures_are_no_likelihoods_is_not_the_best_of_a_sweep(tmp_path):
     """Reformer is not exactly causal: later values change what it predicts."""
     printed = run("train", *QUICK, "-m", "model=softmax,reformer1,linear", f"paths.runs={tmp_path}")

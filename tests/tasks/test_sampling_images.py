@@ -304,6 +304,26 @@ def test_a_picture_that_has_changed_is_another_job(sampled, refused, tmp_path):
     assert "given=" in refused(f"image={tmp_path}/mine.png", "continue=true")
 
 
+def test_a_checkpoint_that_was_written_since_is_another_job(sampled, refused, tmp_path):
+    folder, record = sampled("images=1", out="mine")
+    record["sha256"] = "0"
+    (folder / "samples.json").write_text(json.dumps(record))
+    assert "another checkpoint" in refused("images=1", f"out={folder}", "continue=true")
+
+
+def test_a_mask_is_resized_with_its_image(sampled, tmp_path):
+    Image.new("L", (16, 16)).save(tmp_path / "image.png")
+    mask = Image.new("L", (16, 16))
+    mask.paste(255, (0, 0, 16, 8))  # light above, which is hidden
+    mask.save(tmp_path / "mask.png")
+    words = (f"image={tmp_path}/image.png", f"mask={tmp_path}/mask.png", "resize=true")
+    folder, record = sampled(*words)
+    with Image.open(folder / record["images"][0]["file"]) as picture:
+        drawn = np.asarray(picture.convert("L"))
+    assert not drawn[len(drawn) // 2 :].any()
+    assert drawn[: len(drawn) // 2].any()
+
+
 def test_samples_land_in_the_run_and_overwrite_nothing(runs, refused):
     for _ in range(2):
         run("sample", f"paths.runs={runs}", "ckpt=softmax", "images=1")

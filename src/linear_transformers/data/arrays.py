@@ -2,6 +2,8 @@
 
 import re
 import zlib
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
 from zipfile import BadZipFile, ZipFile
@@ -112,12 +114,12 @@ class ArrayImages(ImageSource):
 
     def _stored(self) -> dict[str, np.ndarray | Rows]:
         """Return the arrays of a folder, of which those of images stay in their files."""
-        shards: dict[str, list[np.ndarray]] = {}
+        shards: dict[str, dict[str, np.ndarray]] = {}
         for path in sorted(self.path.glob("*.npy"), key=_in_order):
             if not path.name.startswith(PREFIXES):
                 continue
-            name, shard, _ = path.stem.partition("-")
-            if shard and (self.path / f"{name}.npy").is_file():
+            name, dash, shard = path.stem.partition("-")
+            if dash and (self.path / f"{name}.npy").is_file():
                 raise ValueError(
                     f"{self.path} has {name}.npy and {path.name}: one array, or shards of it. "
                     "Remove what is not to be read."
@@ -130,19 +132,38 @@ class ArrayImages(ImageSource):
             if part.ndim == 0:
                 raise ValueError(f"{path} holds one number. Give an array, or remove it.")
             if name in shards and (part.dtype, part.shape[1:]) != (
-                (first := shards[name][0]).dtype, first.shape[1:],
+                (first := next(iter(shards[name].values()))).dtype, first.shape[1:],
             ):  # fmt: skip
                 raise ValueError(
                     f"{path} is {part.dtype} of shape {part.shape}, the shards before it have "
                     f"{first.dtype} and {first.shape[1:]}. All must have one type and size."
                 )
-            shards.setdefault(name, []).append(part)
+            shards.setdefault(name, {})[shard] = part
+        for name, parts in shards.items():
+            self._check_whole(name, [*parts])
+            images = name.replace("keep_", "x_")
+            others = shards.get(images, parts)
+            if "" not in {*parts, *others} and [*parts] != [*others]:
+                raise ValueError(
+                    f"{self.path}: {name} has the shards {', '.join(parts)}; {images} has "
+                    f"{', '.join(others)}. Give each shard of images its mask."
+                )
         return {
-            name: StoredRows([part[..., None] if part.ndim == 3 else part for part in parts])
+            name: StoredRows([x[..., None] if x.ndim == 3 else x for x in parts.values()])
             if name.startswith("x_")
-            else np.concatenate(parts)
+            else np.concatenate([*parts.values()])
             for name, parts in shards.items()
         }
+
+    def _check_whole(self, name: str, shards: Sequence[str]) -> None:
+        """Refuse shards, in their order, among whose numbers one is missing."""
+        numbers = [int(shard) for shard in shards if shard.isdecimal()]
+        for before, after in pairwise(numbers):
+            if after != before + 1:
+                raise ValueError(
+                    f"{self.path}: {name}-{after}.npy follows {name}-{before}.npy. Give the shards "
+                    "between them, or number them one after the other."
+                )
 
     def _images(
         self, arrays: dict[str, np.ndarray | Rows], name: str, *, mask: str | None = None

@@ -13,7 +13,9 @@ Mask = Bool[np.ndarray, "height width"]  # True where a pixel is given
 SIDES = ("bottom", "left", "right")
 
 
-def mask_of(hidden: str, shape: ImageShape, *, rows: int | None = None) -> Mask:
+def mask_of(
+    hidden: str | Path, shape: ImageShape, *, rows: int | None = None, resize: bool = False
+) -> Mask:
     """Return the mask that a word or a picture file describes.
 
     Args:
@@ -21,6 +23,7 @@ def mask_of(hidden: str, shape: ImageShape, *, rows: int | None = None) -> Mask:
             are a half, anything else is a picture whose light pixels are hidden.
         shape: The shape of the images.
         rows: The number of rows that `bottom` leaves; None is half of them.
+        resize: Whether a picture of another size is cropped and resized, as an image is.
 
     Raises:
         ValueError: There are fewer rows, `rows` is for another mask, or the picture is unusable.
@@ -30,7 +33,7 @@ def mask_of(hidden: str, shape: ImageShape, *, rows: int | None = None) -> Mask:
     given = np.ones((shape.height, shape.width), dtype=bool)
     if hidden == "bottom":
         rows = shape.height // 2 if rows is None else rows
-        if not 0 <= rows <= shape.height:
+        if not (isinstance(rows, int | np.integer) and 0 <= rows <= shape.height):
             raise ValueError(f"rows={rows} was asked for; the images have {shape.height} rows.")
         given[rows:] = False
     elif hidden == "left":
@@ -44,5 +47,5 @@ def mask_of(hidden: str, shape: ImageShape, *, rows: int | None = None) -> Mask:
                 "whose light pixels are hidden."
             )
         grey = ImageShape(shape.height, shape.width, channels=1, num_levels=256)
-        given = read_image(Path(hidden), grey, resize=False, background=0)[0, :, :, 0] < 128
+        given = read_image(Path(hidden), grey, resize=resize, background=0)[0, :, :, 0] < 128
     return given

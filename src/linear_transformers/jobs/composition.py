@@ -303,6 +303,7 @@ def about_composition(error: Exception, conf: Configurations) -> str:
     siblings = cause.parent_node if isinstance(cause.parent_node, DictConfig) else {}
     if cause.key in siblings:
         return f"{key}: {first_line(cause)}."
+    siblings = {*map(str, siblings)} - {"hydra", *OF_FILES}
     parts = key.split(".")
     wrong = parts.index(str(cause.key)) if str(cause.key) in parts else len(parts) - 1
-    return unknown_key(".".join(parts[: wrong + 1]), map(str, siblings))
+    return unknown_key(".".join(parts[: wrong + 1]), siblings)

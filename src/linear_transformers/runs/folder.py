@@ -84,9 +84,11 @@ class Run:
         """
         for path in self.kept.values():
             return path
+        begun = bool(self.configurations)
+        why = "It ended before one was saved; train again." if begun else "It is no run."
         raise ValueError(
             f"{self.path} has no checkpoint: {self.checkpoints} holds neither best.ckpt nor "
-            "last.ckpt. It ended before one was saved; train again."
+            f"last.ckpt. {why}"
         )
 
 

@@ -319,17 +319,19 @@ def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, 
 def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
     """Return in words which swept choices validated best, in the mean of their seeds, and which
     follow, of those without a caution; None if there was nothing to choose from, or nothing was
-    validated."""
+    validated, or figures are not of one kind: of other data, or other names."""
     keys = [key for key in _swept(jobs) if key != SEED]
     groups: dict[tuple[str, ...], list[float]] = {}
+    kinds = set()
     for job in jobs:
-        validated = any(name.startswith("val_") for name in job["figures"])
+        validated = frozenset(name for name in job["figures"] if name.startswith("val_"))
         if validated and job["objective"] is not None and CAUTION not in job["figures"]:
             choices = _choices(job["overrides"])
             words = tuple(f"{key}={choices[key]}" for key in keys if key in choices)
             groups.setdefault(words, []).append(job["objective"])
+            kinds.add(validated)
     order = sorted((fmean(values), shlex.join(words)) for words, values in groups.items())
-    if len(order) < 2:
+    if len(order) < 2 or len(kinds) > 1 or "data" in keys:
         return None
     # What is best when it is large is negative here.
     (first, best), (second, next_best) = ((rounded(abs(x)), words) for x, words in order[:2])

@@ -70,6 +70,7 @@ class SequenceModel(Trained):
         Raises:
             ValueError: They are no integers [b, t], or a value or length is out of range.
         """
+        values = torch.as_tensor(values)
         _check(values, self.shape, "batch", "time")
         task = self.task
         return log_probabilities(task.model, task.distribution, values.long()).sum(1)
@@ -159,6 +160,8 @@ class Prefix:
         Raises:
             ValueError: The value is no integer or out of range, or the sequence is full.
         """
+        if torch.as_tensor(value).ndim:
+            raise ValueError(f"{value} was given; a step reads one value.")
         values = torch.cat([self.values, torch.tensor([value])])
         _check(values, self.model.shape, "time", following=1)
         values = values.long()

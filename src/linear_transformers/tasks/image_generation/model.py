@@ -12,7 +12,7 @@ from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Count, ranged
 from linear_transformers.data.base import SPLITS
 from linear_transformers.data.images import Images, ImageShape
-from linear_transformers.data.masks import mask_of
+from linear_transformers.data.masks import Mask, mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.runs.exported import EXAMPLES, WEIGHTS
 from linear_transformers.sampling import Prompts
@@ -83,7 +83,7 @@ class ImageModel(SequenceModel):
         self,
         images: np.ndarray,
         *,
-        mask: str | Path = "bottom",
+        mask: str | Path | np.ndarray = "bottom",
         rows: int | None = None,
         n: Count = 1,
         **drawing: Unpack[Drawing],
@@ -92,7 +92,7 @@ class ImageModel(SequenceModel):
 
         Args:
             images: The images, of which hidden pixels are not looked at.
-            mask: What to hide: see `mask_of`.
+            mask: What to hide: see `mask_of`; or bools [height, width], True where it is given.
             rows: The number of rows that `bottom` leaves; None is half of them.
             n: The number of completions of each image.
             **drawing: See `Drawing`.
@@ -103,7 +103,7 @@ class ImageModel(SequenceModel):
         Raises:
             ValueError: The images have another shape, or an option does not fit the model.
         """
-        prompts = prompts_of(self._fitting(images), mask_of(str(mask), self.shape, rows=rows), n)
+        prompts = prompts_of(self._fitting(images), self._mask(mask, rows), n)
         return self.shape.to_images(self._completed(prompts, **drawing))
 
     @ranged
@@ -143,6 +143,17 @@ class ImageModel(SequenceModel):
             raise ValueError(f"{len(values)} images were given; a prefix is of one: images[:1].")
         known = mask_of("bottom", self.shape, rows=rows)
         return self.prefix(values[0, : int(known.sum()) * self.shape.channels])
+
+    def _mask(self, mask: str | Path | np.ndarray, rows: int | None) -> Mask:
+        if not isinstance(mask, np.ndarray):
+            return mask_of(mask, self.shape, rows=rows)
+        wanted = (self.shape.height, self.shape.width)
+        if rows is not None or mask.dtype != bool or mask.shape != wanted:
+            raise ValueError(
+                f"A mask {list(mask.shape)} of {mask.dtype} was given, with rows={rows}; the "
+                f"model's are {list(wanted)} of bool, True where a pixel is given, without rows."
+            )
+        return mask
 
     def _fitting(self, images: np.ndarray) -> Images:
         shape = self.shape

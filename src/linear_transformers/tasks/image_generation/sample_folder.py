@@ -153,6 +153,11 @@ class SampleFolder:
             )
         remove_leftovers(path)
         record = SampleRecord.read(path / RECORD)
+        if record.settings.get("sha256") != settings["sha256"]:
+            raise ValueError(
+                f"The job in {path} is of another checkpoint: the run was trained on since, or "
+                "ckpt= is of another. Give another out=DIR without continue=true."
+            )
         for name, ours in settings.items():
             if record.settings.get(name) != ours:
                 raise ValueError(

@@ -153,7 +153,8 @@ class SampleImages(Use[ImageModel]):
         shape = trained.task.shape
         if self.mode == "generate":
             return Prompts.nothing(shape.length, self.n), []
-        mask = mask_of("bottom" if self.mask is None else self.mask, shape, rows=self.rows)
+        hidden = "bottom" if self.mask is None else self.mask
+        mask = mask_of(hidden, shape, rows=self.rows, resize=self.resize)
         if mask.all():
             given = f"rows={self.rows}" if self.mask is None else f"mask={self.mask}"
             raise ValueError(f"{given} leaves nothing to draw: every pixel is given.")

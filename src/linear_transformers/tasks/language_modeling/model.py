@@ -39,8 +39,10 @@ class LanguageModel(Trained):
         """Return the tokens of a text.
 
         Raises:
-            ValueError: It has a character that the tokenizer never saw.
+            ValueError: It is no text, or has a character that the tokenizer never saw.
         """
+        if not isinstance(text, str):
+            raise ValueError(f"{text!r} was given; a text is a str.")
         known = self.shape.tokenizer.encode_known(text, "the prompt")
         return torch.tensor(known, dtype=torch.long)
 
