@@ -331,6 +331,16 @@ def test_a_multirun_without_a_job_says_so(tmp_path):
     assert not list(tmp_path.glob("sweeps/*"))
 
 
+def test_a_choice_within_the_models_that_are_swept_is_each_jobs(tmp_path):
+    """The model that is proposed without them, `delta`, has no feature map."""
+    words = ("-m", "model=linear,linear_conv", "model/feature_map=relu", "test=false")
+    run("train", *QUICK, *words, f"paths.runs={tmp_path}")
+    jobs, page = results(tmp_path)
+    assert [job["status"] for job in jobs] == ["done", "done"]
+    assert all("model/feature_map=relu" in job["overrides"] for job in jobs)
+    assert "feature_map" not in page
+
+
 def test_choices_may_be_globbed(tmp_path):
     words = ("-m", *QUICK, "scheduler=glob([c*,s*])", "test=false", f"paths.runs={tmp_path}")
     run("train", *words)

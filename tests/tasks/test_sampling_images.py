@@ -311,6 +311,13 @@ def test_a_checkpoint_that_was_written_since_is_another_job(sampled, refused, tm
     assert "another checkpoint" in refused("images=1", f"out={folder}", "continue=true")
 
 
+def test_the_keys_that_there_are_are_options(refused):
+    message = refused("prompt=hello")
+    assert "prompt is not a key" in message
+    assert "temperature" in message
+    assert not {"hydra,", "inputs,", "verbatim,"} & {*message.split()}
+
+
 def test_a_mask_is_resized_with_its_image(sampled, tmp_path):
     Image.new("L", (16, 16)).save(tmp_path / "image.png")
     mask = Image.new("L", (16, 16))

@@ -30,6 +30,7 @@ from linear_transformers.jobs.composition import (
     composed_value,
     from_environment,
     num_jobs,
+    of_each_job,
     proposed_sweep,
     register_project,
     resolved_data,
@@ -164,6 +165,7 @@ class Program:
             sweep = self._sweep_of(conf, overrides)
             rest = [word for word in overrides if word not in MULTIRUN]
             rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
+            rest = [of_each_job(word) for word in rest]
             searches = any(word.startswith("hydra/sweeper=") for word in rest)
             if JOBLIB in rest and not searches:  # joblib divides the cores by its processes
                 rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")

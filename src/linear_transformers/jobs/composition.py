@@ -16,7 +16,13 @@ from omegaconf.resolvers import oc
 
 from linear_transformers.calls import call_with
 from linear_transformers.config.folder import OF_FILES, Configurations
-from linear_transformers.config.messages import first_line, in_quotes, nearest, unknown_key
+from linear_transformers.config.messages import (
+    first_line,
+    in_quotes,
+    is_plain,
+    nearest,
+    unknown_key,
+)
 
 # Plugins of Hydra's, and the extras of this project that bring them.
 PLUGINS = {
@@ -191,6 +197,14 @@ def values_of(key: str, arguments: Sequence[str]) -> list[str]:
     words = [word.lstrip("+") for word in arguments]
     words = [word for word in words if word.startswith(f"{key}=")]
     return _values(words[-1]) if words else []
+
+
+def of_each_job(word: str) -> str:
+    """Return a word of a multirun, so that a choice within a group is each job's alone. Hydra would
+    look for it in the first configuration, too, which has none of the models that are swept."""
+    key, _, value = word.partition("=")
+    inner = "/" in key and not key.startswith("hydra/") and is_plain(value)
+    return f"{key}=choice({value})" if inner else word
 
 
 def num_jobs(words: Sequence[str]) -> int:
