@@ -30,7 +30,7 @@ from typing import (
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
 from linear_transformers.config.messages import first_line, unknown_key
-from linear_transformers.config.ranges import FOREIGN_RANGES, shown
+from linear_transformers.config.ranges import FOREIGN_RANGES, in_words
 
 T = TypeVar("T")
 
@@ -395,14 +395,8 @@ def _expected(error: ValidationError) -> str:
     for fault in error.errors():
         limits = fault.get("ctx", {})
         match fault["type"]:
-            case "greater_than_equal":
-                words.append(f"it must be at least {shown(limits['ge'])}")
-            case "greater_than":
-                words.append(f"it must be above {shown(limits['gt'])}")
-            case "less_than":
-                words.append(f"it must be below {shown(limits['lt'])}")
-            case "less_than_equal":
-                words.append(f"it must be at most {shown(limits['le'])}")
+            case "greater_than_equal" | "greater_than" | "less_than" | "less_than_equal":
+                words += [f"it must be {in_words(end, limit)}" for end, limit in limits.items()]
             case "literal_error":
                 choices.append(limits["expected"].replace(" or ", ", "))
             case "none_required" | "is_instance_of" | "predicate_failed":

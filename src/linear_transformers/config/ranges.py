@@ -6,7 +6,8 @@ against it before anything is made, and `ranged` checks whoever calls the class 
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache, wraps
+from dataclasses import asdict
+from functools import cache, partial, wraps
 from inspect import signature
 from operator import ge, gt, le, lt
 from types import UnionType
@@ -16,6 +17,8 @@ from annotated_types import Ge, Gt, Le, Lt, Predicate
 
 NUMBER = re.compile(r"[-+.\de]+|nan|[-+]?inf")  # as text
 F = TypeVar("F", bound=Callable[..., Any])
+# What a number has to be, in words, and how it is told of one: NaN is in no range.
+Range = dict[str, Callable[[float], bool]]
 
 Count = Annotated[int, Ge(1), Le(10**9)]  # of batches, steps, items
 CountOrZero = Annotated[int, Ge(0), Le(10**9)]
@@ -37,7 +40,8 @@ Nats = Annotated[float, Ge(-1e6), Le(1e6)]
 
 _Words = Annotated[str, Predicate(lambda text: not NUMBER.fullmatch(text))]
 _Epochs = Annotated[int, Ge(-1)]  # -1 is without end
-_BOUNDS = {Ge: (ge, "at least"), Gt: (gt, "above"), Le: (le, "at most"), Lt: (lt, "below")}
+_HOLDS = {"ge": le, "gt": lt, "le": ge, "lt": gt}  # of the limit and the number
+_WORDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 class Foreign:
@@ -93,69 +97,43 @@ def ranged(function: F) -> F:
 
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
-        limits = _limits_of(function)
+        ranges = _ranges_of(function)
         for name, value in parameters.bind(*args, **kwargs).arguments.items():
-            if isinstance(value, int | float) and name in limits:
-                check_range(name, value, limits[name])
+            if isinstance(value, int | float) and name in ranges:
+                _check(name, value, ranges[name])
         return function(*args, **kwargs)
 
     return checked  # pyright: ignore[reportReturnType]
 
 
-def check_range(name: str, value: float, limits: list[list[Any]]) -> None:
-    """Refuse a number outside of all given ranges.
-
-    Args:
-        name: The name of what is checked.
-        value: The number.
-        limits: The ranges, each a list of the bounds of `annotated_types`, and `int` where the
-            number is whole.
-
-    Raises:
-        ValueError: It is outside.
-    """
-    if not any(all(_holds(bound, value) for bound in bounds) for bounds in limits):
-        broken = ([bound for bound in bounds if not _holds(bound, value)] for bounds in limits)
-        words = dict.fromkeys(" and ".join(map(_said, bounds)) for bounds in broken)
+def _check(name: str, value: float, ranges: list[Range]) -> None:
+    """Refuse a number that is in none of some ranges."""
+    broken = [[words for words, holds in each.items() if not holds(value)] for each in ranges]
+    if all(broken):
+        words = dict.fromkeys(map(" and ".join, broken))
         raise ValueError(f"{name}={value} was asked for; it must be {'; or '.join(words)}.")
 
 
 @cache
-def _limits_of(function: Callable[..., Any]) -> dict[str, list[list[Any]]]:
+def _ranges_of(function: Callable[..., Any]) -> dict[str, list[Range]]:
     hints = get_type_hints(function, include_extras=True)
     found = {name: list(_ranges(hint)) for name, hint in hints.items()}
     return {name: ranges for name, ranges in found.items() if ranges}
 
 
-def _ranges(annotation: Any) -> Iterator[list[Any]]:
+def _ranges(annotation: Any) -> Iterator[Range]:
     if get_origin(annotation) in (Union, UnionType):
         for part in get_args(annotation):
             yield from _ranges(part)
     elif get_origin(annotation) is Annotated:
         kind, *about = get_args(annotation)
-        if bounds := [bound for bound in about if type(bound) in _BOUNDS]:
-            yield [int, *bounds] if kind is int else bounds
+        bounds = (asdict(each) for each in about if isinstance(each, Ge | Gt | Le | Lt))
+        limits = [limit for bound in bounds for limit in bound.items()]
+        whole: Range = {"a whole number": lambda x: isinstance(x, int)} if kind is int else {}
+        if limits:
+            yield whole | {in_words(end, x): partial(_HOLDS[end], x) for end, x in limits}
 
 
-def shown(limit: float) -> str:
-    """Return a limit as one would write it."""
-    return str(int(limit)) if float(limit).is_integer() else str(limit)
-
-
-def _holds(bound: Any, value: float) -> bool:
-    if bound is int:
-        return isinstance(value, int)
-    compare, _ = _BOUNDS[type(bound)]
-    return compare(value, _limit(bound))  # NaN holds in none
-
-
-def _said(bound: Any) -> str:
-    if bound is int:
-        return "a whole number"
-    _, words = _BOUNDS[type(bound)]
-    return f"{words} {shown(_limit(bound))}"
-
-
-def _limit(bound: Any) -> float:
-    (name,) = bound.__slots__
-    return getattr(bound, name)
+def in_words(end: str, limit: float) -> str:
+    """Return what a number has to be at an end of a range: `ge`, `gt`, `le` or `lt`."""
+    return f"{_WORDS[end]} {int(limit) if float(limit).is_integer() else limit}"
