@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from annotated_types import Ge, Le
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.config.ranges import Count, Seconds, Seed, ranged
@@ -307,10 +308,8 @@ class Batches(Dataset[SpeechBatch]):
         speeds = self.features.lengths.shape[1]
         parts = [self.features.get(int(self.kept[i // speeds]), i % speeds) for i in items]
         labels = [self.labels[i // speeds] for i in items]
-        lengths, sizes = [len(part) for part in parts], [len(part) for part in labels]
-        padded = torch.zeros(len(items), max(lengths), self.features.frames.shape[1])
-        targets = torch.zeros(len(items), max(sizes), dtype=torch.long)
-        for i, (part, row) in enumerate(zip(parts, labels, strict=True)):
-            padded[i, : len(part)] = torch.from_numpy(part.astype(np.float32))
-            targets[i, : len(row)] = torch.tensor(row)
-        return SpeechBatch(padded, torch.tensor(lengths), targets, torch.tensor(sizes))
+        lengths, sizes = (torch.tensor([*map(len, rows)]) for rows in (parts, labels))
+        frames = [torch.from_numpy(part.astype(np.float32)) for part in parts]
+        padded = pad_sequence(frames, batch_first=True)
+        targets = pad_sequence([torch.tensor(row) for row in labels], batch_first=True)
+        return SpeechBatch(padded, lengths, targets, sizes)

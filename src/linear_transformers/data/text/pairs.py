@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.config.ranges import Count, Seed, Size, ranged
@@ -229,8 +230,6 @@ def padded(rows: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
 
     An empty row has one end token: every source has at least one position.
     """
-    lengths = torch.tensor([max(1, len(row)) for row in rows])
-    tokens = torch.full((len(rows), int(lengths.max())), END)
-    for i, row in enumerate(rows):
-        tokens[i, : len(row)] = torch.tensor(row, dtype=torch.long)
-    return tokens, lengths
+    tokens = [torch.tensor(row or [END]) for row in rows]
+    lengths = torch.tensor([*map(len, tokens)])
+    return pad_sequence(tokens, batch_first=True, padding_value=END), lengths

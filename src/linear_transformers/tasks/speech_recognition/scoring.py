@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from linear_transformers.data.speech.features import SHIFT_MS
 from linear_transformers.models import SpeechEncoder
@@ -59,11 +60,9 @@ def scores_of(
         windows += [(i, part) for part in found]
     for first in range(0, len(windows), batch):
         some = windows[first : first + batch]
-        lengths = torch.tensor([part.end - part.start for _, part in some])
-        padded = torch.zeros(len(some), int(lengths.max()), features[0].shape[1])
-        for row, (i, part) in zip(padded, some, strict=True):
-            row[: part.end - part.start] = features[i][part.start : part.end]
-        outputs, _ = model(padded.to(model.device), lengths.to(model.device))
+        frames = [features[i][part.start : part.end] for i, part in some]
+        lengths = torch.tensor([*map(len, frames)], device=model.device)
+        outputs, _ = model(pad_sequence(frames, batch_first=True).to(model.device), lengths)
         for row, (i, part) in zip(outputs, some, strict=True):
             parts[i].append(row[part.kept])
     return [torch.cat(part) for part in parts]
