@@ -1,8 +1,8 @@
 """The base of texts to model, token by token."""
 
 from abc import abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -109,7 +109,6 @@ class TextSource(DataSource):
         self.vocabulary_size = vocabulary_size
         self.carry_state = carry_state
         self.cache = Path(root) / "tokens"
-        self._texts: dict[Split, list[Document]] | None = None
         self._documents: dict[Split, Documents] = {}
         self._shape: TextShape | None = None
 
@@ -135,15 +134,17 @@ class TextSource(DataSource):
 
     def texts(self, split: Split) -> list[Document]:
         """Return the documents of a split, found at the first use."""
-        if self._texts is None:
-            self._texts = self.find()
         return self._texts[split]
+
+    @cached_property
+    def _texts(self) -> dict[Split, list[Document]]:
+        return self.find()
 
     @property
     def shape(self) -> TextShape:
         if self._shape is None:
-            kind = TOKENIZERS[self.kind]
-            vocabulary = kind.learn(self._read(), self.vocabulary_size)
+            texts = (part for text in self.texts("train") for part in text.texts())
+            vocabulary = TOKENIZERS[self.kind].learn(texts, self.vocabulary_size)
             self._shape = TextShape(self.segment, self.kind, vocabulary)
         return self._shape
 
@@ -175,8 +176,3 @@ class TextSource(DataSource):
     def _reading(self, split: Split, rank: int, world_size: int) -> Reading:
         sizes = self.documents(split), self.segment, self.batch_size
         return Reading(*sizes, self.carry_state, rank, world_size)
-
-    def _read(self) -> Iterable[str]:
-        """Yield the training texts."""
-        for text in self.texts("train"):
-            yield from text.texts()
