@@ -4,7 +4,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,14 +25,6 @@ from linear_transformers.shapes import SpeechBatch
 
 # A larger share of utterances with fewer outputs than CTC needs is an error.
 MOST_UNSPELT = 0.01
-
-
-class AudioOptions(NamedTuple):
-    """How recordings are read; see `SpeechSource`."""
-
-    sample_rate: int = 16000
-    num_mels: int = 40
-    convert: bool = True
 
 
 class SpeechSource(DataSource):
@@ -77,7 +69,9 @@ class SpeechSource(DataSource):
         self.root = Path(root)
         self.batch_frames = batch_frames
         self.kind = labels
-        self.options = AudioOptions(sample_rate, num_mels, convert)
+        self.sample_rate = sample_rate
+        self.num_mels = num_mels
+        self.convert = convert
         self.speeds = tuple(speeds)
         self.max_seconds = max_seconds
         self._utterances: dict[str, list[Utterance]] = {}
@@ -120,10 +114,8 @@ class SpeechSource(DataSource):
     def shape(self) -> SpeechShape:
         if self._shape is None:
             units = (utterance.units for utterance in self.utterances("train"))
-            self._shape = SpeechShape(
-                self.options.num_mels, self.options.sample_rate, self.kind,
-                labels_of(units, self.kind),
-            )  # fmt: skip
+            labels = labels_of(units, self.kind)
+            self._shape = SpeechShape(self.num_mels, self.sample_rate, self.kind, labels)
         return self._shape
 
     def features(self, split: str) -> FeatureCache:
@@ -135,7 +127,7 @@ class SpeechSource(DataSource):
                 speeds=self.speeds if split == "train" else (1.0,),
                 root=self.root / "features",
                 name=split,
-                convert=self.options.convert,
+                convert=self.convert,
             )
         return self._features[split]
 

@@ -91,7 +91,7 @@ class EspeakSpeech(SpeechSource):
         if self.kind != "phones":
             return super().shape
         # Known before anything is spoken, so that a model that cannot be is refused at once.
-        return SpeechShape(self.options.num_mels, self.options.sample_rate, self.kind, PHONES)
+        return SpeechShape(self.num_mels, self.sample_rate, self.kind, PHONES)
 
     def _synthesise(self) -> None:
         folder = self.order.folder

@@ -91,20 +91,19 @@ class ManifestSpeech(SpeechSource):
 
     def _faults(self, utterance: Utterance, known: set[str]) -> list[str]:
         """Return the faults of a recording and of its transcript."""
-        options, found = self.options, []
+        found = []
         units = in_case_of(utterance.units, known)
         unknown = sorted(set(units) - known)
         if unknown:
             found.append(f"{', '.join(map(repr, unknown))} is not said in training.")
         try:
             waveform = read_audio(
-                utterance.audio, options.sample_rate,
-                duration=utterance.duration, convert=options.convert,
-            )  # fmt: skip
+                utterance.audio, self.sample_rate, duration=utterance.duration, convert=self.convert
+            )
         except ValueError as error:
             found.append(str(error))
         else:
-            frames = num_frames(len(waveform), options.sample_rate)
+            frames = num_frames(len(waveform), self.sample_rate)
             if frames < frames_needed(units):
                 found.append(f"{frames} frames are too few for {len(units)} {self.kind}.")
         return [f"{utterance.place}: {fault}" for fault in found]
