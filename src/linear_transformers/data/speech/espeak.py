@@ -6,7 +6,7 @@ import os
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import soundfile
@@ -39,14 +39,6 @@ SLOWEST, FASTEST = 130, 210  # words a minute
 LOWEST, HIGHEST = 25, 75  # of eSpeak's 0 to 99
 
 
-class Order(NamedTuple):
-    """A corpus to synthesise; `sizes` are those of train, val and test."""
-
-    folder: Path
-    seed: int
-    sizes: tuple[int, int, int]
-
-
 class EspeakSpeech(SpeechSource):
     """Synthetic speech, made at the first use (3400 utterances in about a minute) and kept.
 
@@ -76,15 +68,15 @@ class EspeakSpeech(SpeechSource):
         corpus_seed: Seed = 0,
         **options: Any,
     ):
-        sizes = (num_train, num_val, num_test)
-        name = "-".join(map(str, (VERSION, corpus_seed, *sizes)))
-        folder = Path(root) / "espeak" / name
-        self.order = Order(folder, corpus_seed, sizes)
         super().__init__(root, **options)
+        self.sizes = (num_train, num_val, num_test)
+        self.corpus_seed = corpus_seed
+        name = "-".join(map(str, (VERSION, corpus_seed, *self.sizes)))
+        self.folder = self.root / "espeak" / name
 
     def read(self, split: str) -> list[Utterance]:
         self._synthesise()
-        return utterances_of(self.order.folder / f"{split}.jsonl", self.kind)
+        return utterances_of(self.folder / f"{split}.jsonl", self.kind)
 
     @property
     def shape(self) -> SpeechShape:
@@ -94,17 +86,16 @@ class EspeakSpeech(SpeechSource):
         return SpeechShape(self.num_mels, self.sample_rate, self.kind, PHONES)
 
     def _synthesise(self) -> None:
-        folder = self.order.folder
-        if folder.is_dir():
+        if self.folder.is_dir():
             return
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(folder.parent)
-        print(f"speaking {sum(self.order.sizes)} sentences into {folder}", flush=True)
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.folder.parent)
+        print(f"speaking {sum(self.sizes)} sentences into {self.folder}", flush=True)
         # A new process: what eSpeak spoke before changes its samples.
         fresh = multiprocessing.get_context("spawn")
         with ProcessPoolExecutor(1, mp_context=fresh, initializer=_end_with_parent) as pool:
             try:
-                pool.submit(synthesise, self.order).result()
+                pool.submit(synthesise, self.folder, self.corpus_seed, self.sizes).result()
             except BaseException:  # a signal, say: the pool would wait for the last sentence
                 for process in multiprocessing.active_children():
                     process.terminate()
@@ -123,12 +114,13 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def synthesise(order: Order) -> None:
-    """Synthesise a corpus. Its folder appears once it is complete."""
+def synthesise(folder: Path, seed: int, sizes: tuple[int, int, int]) -> None:
+    """Synthesise a corpus of so many utterances to train, validate and test. Its folder appears
+    once it is complete."""
     try:
-        with replacing(order.folder) as partial:
-            for i, (split, size) in enumerate(zip(SPLITS, order.sizes, strict=True)):
-                random = np.random.default_rng((VERSION, order.seed, i))
+        with replacing(folder) as partial:
+            for i, (split, size) in enumerate(zip(SPLITS, sizes, strict=True)):
+                random = np.random.default_rng((VERSION, seed, i))
                 (partial / split).mkdir(parents=True)
                 with (partial / f"{split}.jsonl").open("w", encoding="utf-8") as manifest:
                     for number in range(size):
@@ -136,7 +128,7 @@ def synthesise(order: Order) -> None:
                         row = _speak(random, VOICES[split], partial / audio)
                         manifest.write(json.dumps({"audio": audio, **row}) + "\n")
     except OSError:
-        if not order.folder.is_dir():  # else another process made the same corpus first
+        if not folder.is_dir():  # else another process made the same corpus first
             raise
 
 
