@@ -23,9 +23,8 @@ KNOWN_SIZES = range(1, 0x7FFF0000)
 UNKNOWN_LENGTH = 2**62  # frames; libsndfile's sign of it is about twice as many
 RATES = range(1000, 768_001)  # Hz
 MOST_STEPS = 1000  # of a rate that is converted, after which both rates have a sample again
-# Seconds by which a recording may differ from its manifest, where durations are rounded.
 LOUDEST = 2.0**32  # of samples, if they are integers that nobody scaled
-TOLERANCE = 0.05
+TOLERANCE = 0.05  # seconds, by which a recording may differ from its manifest, which rounds
 
 
 def read_audio(
@@ -47,8 +46,9 @@ def read_audio(
         raise ValueError(f"The recording {path} does not exist.")
     try:
         with soundfile.SoundFile(_decompressed(path)) as file:
+            check_length(file, str(path))
             claimed, rate = file.frames, file.samplerate
-            samples = read_samples(file, str(path))
+            samples = file.read(dtype="float32", always_2d=True)
     except UnicodeEncodeError as error:
         raise ValueError(f"The recording {str(path)!a} has no name in UTF-8.") from error
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: it has no header
@@ -67,16 +67,6 @@ def read_audio(
             "or another recording."
         )
     return converted(samples, rate, sample_rate, str(path), convert=convert)
-
-
-def read_samples(file: soundfile.SoundFile, name: str) -> np.ndarray:
-    """Return the samples [n, channels] of an open file.
-
-    Raises:
-        ValueError: See `check_length`.
-    """
-    check_length(file, name)
-    return file.read(dtype="float32", always_2d=True)
 
 
 def check_length(file: soundfile.SoundFile, name: str) -> None:

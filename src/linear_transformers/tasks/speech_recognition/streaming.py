@@ -22,7 +22,6 @@ from linear_transformers.data.speech.audio import (
     converted,
     finite,
     ratio_of,
-    read_samples,
     truncated,
     truncated_wav,
 )
@@ -164,7 +163,8 @@ def from_standard_input(sample_rate: int) -> Waveform:
     else:
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
-                samples, rate = read_samples(file, "Standard input"), file.samplerate
+                check_length(file, "Standard input")
+                samples, rate = file.read(dtype="float32", always_2d=True), file.samplerate
         except soundfile.SoundFileError as error:
             raise ValueError(
                 f"Standard input is no recording that can be read ({error})."
