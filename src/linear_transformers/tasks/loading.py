@@ -1,8 +1,6 @@
 """A task out of a checkpoint, ready to run, whichever task it is."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -38,8 +36,8 @@ def load(
     """
     checkpoint = read_checkpoint(path)
     state = _weights(checkpoint, path, weights)
-    with _rebuilding(path):
-        config = checkpoint["config"]
+    config = checkpoint["config"]
+    try:
         if "${" in json.dumps(config):  # data, never expressions to evaluate here
             raise ValueError("its config holds an interpolation: it was tampered with.")
         model = checked_choice(config.get("model"), "model", torch.nn.Module).without_free_options()
@@ -48,6 +46,10 @@ def load(
         )
         task.model.load_state_dict(state)
         data = checked_choice(config.get("data"), "data", DataSource)
+    except (ValueError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
+        ) from error
     check_finite(task.model, path)
     task.model.to(usable(device, "device")).eval()
     step = None if weights == "raw" and RAW in checkpoint else checkpoint.get("global_step")
@@ -81,16 +83,6 @@ def build_task(task: Choice[Task], model: Choice[Any], shape: Any) -> Task:
                 f"The shape {brief(values)} is no {kind.__name__}: {brief(asdict(shape))} is one."
             )
     return task(shape, model)
-
-
-@contextmanager
-def _rebuilding(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (ValueError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"{path} holds no model that can be rebuilt: {' '.join(str(error).split())}"
-        ) from error
 
 
 def _weights(checkpoint: dict[str, Any], path: Path, which: str | None) -> dict[str, torch.Tensor]:
