@@ -155,7 +155,7 @@ class Pictures(Rows):
     def __init__(self, paths: np.ndarray, shape: ImageShape, *, resize: bool):
         self.paths, self.resize = paths, resize
         self.image = shape
-        self.shape = (len(paths), shape.height, shape.width, shape.channels)
+        self.shape = (len(paths), *shape.axes)
         self.dtype = np.dtype(np.uint8)
 
     def read(self, indices: np.ndarray) -> np.ndarray:

@@ -63,7 +63,7 @@ def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) 
             )
         picture = ImageOps.fit(picture, size, Image.Resampling.LANCZOS)
     scaled = np.asarray(picture, dtype=np.float64) * (shape.num_levels - 1) / 255
-    return np.round(scaled).astype(np.uint8).reshape(1, shape.height, shape.width, shape.channels)
+    return np.round(scaled).astype(np.uint8).reshape(1, *shape.axes)
 
 
 def size_of(path: Path) -> tuple[int, int]:

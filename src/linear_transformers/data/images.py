@@ -67,8 +67,7 @@ class ImageShape(SequenceShape):
 
     def to_images(self, values: Tensor) -> Images:
         """Return sequences of values [n, length] as images."""
-        shape = (-1, self.height, self.width, self.channels)
-        return values.cpu().numpy().astype(np.uint8).reshape(shape)
+        return values.cpu().numpy().astype(np.uint8).reshape(-1, *self.axes)
 
 
 class ImageSource(SequenceSource):
@@ -84,10 +83,9 @@ class ImageSource(SequenceSource):
 
 def resized(images: Images | Rows, shape: ImageShape) -> np.ndarray | Rows:
     """Return images in the size of `shape`; stored ones are read later."""
-    size = (shape.height, shape.width, shape.channels)
     if isinstance(images, Rows):
         every = np.arange(len(images))
-        return SomeRows(images, every, partial(shrunk, shape=shape), size)
+        return SomeRows(images, every, partial(shrunk, shape=shape), shape.axes)
     return shrunk(images, shape)
 
 

@@ -157,13 +157,12 @@ class ImageModel(SequenceModel):
 
     def _fitting(self, images: np.ndarray) -> Images:
         shape = self.shape
-        wanted = (shape.height, shape.width, shape.channels)
-        fits = images.dtype == np.uint8 and images.shape[1:] == wanted
+        fits = images.dtype == np.uint8 and images.shape[1:] == shape.axes
         levels = images.max(initial=0)
         if not (fits and images.size and levels < shape.num_levels):
             raise ValueError(
                 f"Images {list(images.shape)} of {images.dtype} with levels to {levels} were "
-                f"given; the model's are [n, {', '.join(map(str, wanted))}] of uint8 with levels "
-                f"to {shape.num_levels - 1}."
+                f"given; the model's are [n, {', '.join(map(str, shape.axes))}] of uint8 with "
+                f"levels to {shape.num_levels - 1}."
             )
         return images
