@@ -4,7 +4,7 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -124,8 +124,12 @@ def _write(
         ]  # fmt: skip
 
     lengths = np.zeros((len(utterances), len(speeds)), dtype=np.int64)
-    with tempfile.TemporaryFile(dir=folder) as raw:
-        for i, parts in enumerate(_in_order(compute, utterances, name)):
+    with ThreadPoolExecutor(max_workers=2) as pool, tempfile.TemporaryFile(dir=folder) as raw:
+        computed = track(  # in order, two at a time: one reads while the other computes
+            pool.map(compute, utterances), f"features of {len(utterances)} {name} utterances",
+            len(utterances), transient=True, disable=not Console().is_terminal,
+        )  # fmt: skip
+        for i, parts in enumerate(computed):
             lengths[i] = [len(part) for part in parts]
             for part in parts:
                 raw.write(part.tobytes())
@@ -135,16 +139,6 @@ def _write(
         for kind, array in (("frames", frames), ("lengths", lengths)):
             with replacing(folder / f"{kind}.npy") as partial, partial.open("wb") as file:
                 np.save(file, array)
-
-
-def _in_order(compute, utterances: Sequence[Utterance], name: str) -> Iterator[list[np.ndarray]]:
-    """Compute in order, two at a time: one reads while the other computes."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        results = pool.map(compute, utterances)
-        yield from track(
-            results, f"features of {len(utterances)} {name} utterances", len(utterances),
-            transient=True, disable=not Console().is_terminal,
-        )  # fmt: skip
 
 
 def _key(
