@@ -19,7 +19,6 @@ from linear_transformers.config.ranges import Count, CountOrZero, Positive, Seed
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
-from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.sweeps import Outcome
@@ -104,7 +103,10 @@ class SampleImages(Use[ImageModel]):
         record = folder.record
         with watch(folder.path) as output:
             if exact is not None:
-                record.step_against_forward = self._step_difference(trained, exact)
+                images = trained.examples(data_root=self.data_root)[:CHECKED_IMAGES]
+                values = to_sequences(images).long().to(exact.device)
+                exact_stepper = stepper_of(exact, name=self.stepper)
+                record.step_against_forward = checked_steps(exact_stepper, values)
             record.checkpoint, record.config = str(trained.path), trained.config
             record.attention = task.model.stack.mixer_name
             record.device, record.stepper = str(task.model.device), stepper.description
@@ -172,12 +174,6 @@ class SampleImages(Use[ImageModel]):
                     f"index={i} was asked for; test images are 0 to {len(images) - 1}."
                 )
         return prompts_of(images[chosen], mask, self.n), chosen
-
-    def _step_difference(self, trained: ImageModel, model: AutoregressiveTransformer) -> float:
-        """Return the largest difference of the stepper from `forward`, and refuse a large one."""
-        images = trained.examples(data_root=self.data_root)[:CHECKED_IMAGES]
-        values = to_sequences(images).long().to(model.device)
-        return checked_steps(stepper_of(model, name=self.stepper), values)
 
     def _draw(
         self,
