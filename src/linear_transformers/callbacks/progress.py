@@ -47,9 +47,8 @@ class Progress(Callback):
             console=self.console,
             transient=True,
         )
-        self.task = self.bar.add_task(
-            "train", total=_total_steps(trainer), epoch=trainer.current_epoch, figures=""
-        )
+        total = trainer.estimated_stepping_batches
+        self.task = self.bar.add_task("train", total=total, epoch=trainer.current_epoch, figures="")
         self.bar.start()
 
     def on_train_batch_end(
@@ -81,7 +80,7 @@ class Progress(Callback):
     def _line(self, trainer: Trainer) -> None:
         if self.console.is_terminal or not trainer.is_global_zero:
             return
-        now, total = time.monotonic(), _total_steps(trainer)
+        now, total = time.monotonic(), trainer.estimated_stepping_batches
         self.printed = (now, trainer.global_step)
         passed, done = now - self.start, trainer.global_step - self.first
         parts = [
@@ -102,10 +101,6 @@ class Progress(Callback):
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
-
-
-def _total_steps(trainer: Trainer) -> float:
-    return trainer.estimated_stepping_batches
 
 
 def _figures(trainer: Trainer) -> str:

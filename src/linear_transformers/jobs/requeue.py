@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from signal import Signals
 
 from linear_transformers.stopping import Stopped
 
@@ -24,7 +23,7 @@ def requeue(stopped: Stopped, *, continues: bool) -> str | None:
         A line on what was done; None outside of Slurm, or for another signal.
     """
     job = os.environ.get("SLURM_JOB_ID")
-    if job is None or Signals(stopped.signal).name not in WARNINGS:
+    if job is None or stopped.signal.name not in WARNINGS:
         return None
     if not continues:
         return (

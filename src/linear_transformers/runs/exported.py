@@ -33,7 +33,8 @@ def found_by_name(name: str) -> Path | None:
     if name.startswith(PRETRAINED):
         path = PACKAGE / name / WEIGHTS
         if not path.is_file():
-            known = sorted(str(each.parent.relative_to(PACKAGE)) for each in _pretrained())
+            models = (PACKAGE / PRETRAINED).glob(f"*/{WEIGHTS}")
+            known = sorted(str(each.parent.relative_to(PACKAGE)) for each in models)
             raise ValueError(f"{name} does not come with the project: {', '.join(known)} do.")
         return path
     return _downloaded(name.removeprefix(HUB)) if name.startswith(HUB) else None
@@ -115,10 +116,6 @@ def upload(folder: Path, name: str) -> str:
             f"hub={name} could not be written ({first_line(error)}). The model is in {folder}; "
             "`hf auth login` signs in."
         ) from error
-
-
-def _pretrained() -> list[Path]:
-    return sorted((PACKAGE / PRETRAINED).glob(f"*/{WEIGHTS}"))
 
 
 def _downloaded(name: str) -> Path:

@@ -185,7 +185,11 @@ class Training(LightningModule):
         if self.trainer.state.fn != TrainerFn.FITTING:
             return
         if (carried := checkpoint.get("carried")) is not None:
-            self.task.carried = [part_of(x, *share_of(self.trainer)) for x in carried]
+            rank, devices = share_of(self.trainer)
+            self.task.carried = [
+                x.tensor_split(devices)[rank].clone() if isinstance(x, torch.Tensor) else x
+                for x in carried
+            ]
         if self.resume_optimizer is None:
             return
         checkpoint["lr_schedulers"] = []
@@ -256,11 +260,6 @@ def together(optimizer: Optimizer) -> Optimizer:
         elif "foreach" in group:
             group["foreach"] = True
     return optimizer
-
-
-def part_of(x: Any, rank: int, devices: int) -> Any:
-    """Return a device's part of what all devices carry from batch to batch."""
-    return x.tensor_split(devices)[rank].clone() if isinstance(x, torch.Tensor) else x
 
 
 def all_finite(node: Any) -> bool:

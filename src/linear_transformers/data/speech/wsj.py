@@ -80,10 +80,8 @@ class WallStreetJournal(TextSpeech):
             name = name.strip().lstrip("/")
             name = name if name.lower().endswith(".wv1") else f"{name}.wv1"
             folder = re.sub(r"(\d+)_(\d+)_(\d+)", r"\1-\2.\3", disc.strip())
-            yield next(
-                (p for p in (self.path / folder / name, self.path / name) if p.is_file()),
-                self.path / name,
-            )
+            on_disc = self.path / folder / name
+            yield on_disc if on_disc.is_file() else self.path / name
 
 
 def spoken_words(text: str) -> str:
