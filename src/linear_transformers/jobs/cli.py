@@ -68,9 +68,6 @@ VALUED = {
 SWEEP_FOLDER = "hydra.sweep.dir"
 JOBLIB = "hydra/launcher=joblib"
 TRUE = ("true", "1", "yes", "on", "y", "t")
-# The jobs, imported when they are to run: torch takes seconds.
-TRAINING = "linear_transformers.jobs.train:run"
-USING = "linear_transformers.jobs.use:use"
 
 
 class JobFailedError(Exception):
@@ -88,7 +85,7 @@ class Program:
     def __init__(self, name: str, project: Path):
         self.name = name
         self.project = project
-        self.job = TRAINING if name == "train" else USING
+        self.trains = name == "train"
         self.wants_traceback = os.environ.get(TRACEBACK) == "1"
 
     def __call__(self, arguments: Sequence[str] | None = None) -> None:
@@ -157,7 +154,7 @@ class Program:
             if conf.uses:
                 self.found = use_of(self.name, conf, overrides, self.project)
             check_sweep(overrides)
-            if self.job == TRAINING:
+            if self.trains:
                 self.found = model_of(conf, overrides, self.project)
         sweep = None
         if MULTIRUN & {*overrides}:
@@ -181,7 +178,7 @@ class Program:
 
     def _before_the_job(self, stopped: Stopped, arguments: Sequence[str]) -> list[str]:
         """Return a line on the requeued job of Slurm, where the signal came while this loads."""
-        if self.job != TRAINING or self.sweep is not None:
+        if not self.trains or self.sweep is not None:
             return []
         named = any(word.startswith("run_id=") for word in arguments)
         line = requeue(stopped, continues=named and override("resume", AUTO) in arguments)
@@ -254,7 +251,8 @@ class Program:
         """Return what the job came to, or the one line that says why it came to nothing."""
         from linear_transformers.config.choices import allow, classes_in  # late: pydantic
 
-        (module, _, function), runs = self.job.partition(":"), self.project
+        job = f"linear_transformers.jobs.{'train' if self.trains else 'use'}"
+        runs = self.project
         self.at_work = True
         try:
             with _traceback("1" if self.wants_traceback else None):  # for processes it starts
@@ -263,14 +261,14 @@ class Program:
                 config.pop("verbatim")  # of words that were typed
                 runs = Path(config["paths"]["runs"])
                 # What a person typed, or wrote into a file of their own, may be named.
-                typed = {**config, "model": None} if self.job == TRAINING and self.found else config
+                typed = {**config, "model": None} if self.trains and self.found else config
                 allow(*self.allowed, *classes_in(typed))
                 if "torch" not in sys.modules:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                     with _uncollected():
-                        import_module(module)
+                        import_module(job)  # late: torch takes seconds
                 with _read_by_somebody():
-                    outcome = getattr(import_module(module), function)(self.name, config, hidden)
+                    outcome = import_module(job).run(self.name, config, hidden)
         except (ValueError, OSError, MemoryError, RuntimeError, ModuleNotFoundError) as error:
             message = _for_people(error, runs)
             if self.wants_traceback or message is None:

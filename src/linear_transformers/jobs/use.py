@@ -28,7 +28,7 @@ class UseJob:
     logger: dict[str, Any] = field(default_factory=dict)
 
 
-def use(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outcome:
+def run(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outcome:
     """Load a checkpoint, and do with it what the program does.
 
     Args:
