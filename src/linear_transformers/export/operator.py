@@ -15,7 +15,7 @@ from torch import Tensor
 from linear_transformers.attention import LinearAttention
 from linear_transformers.export.steps import BATCH, SequenceStep
 from linear_transformers.mixers import MultiHeadAttention
-from linear_transformers.mixers.fast_weights import DeltaNet, FastWeights
+from linear_transformers.mixers.fast_weights import FastWeights
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.models.transformer import StackState
 from linear_transformers.ops.normalize import normalize
@@ -23,6 +23,7 @@ from linear_transformers.ops.precision import mapped
 from linear_transformers.ops.recurrent import LinearState
 
 OPSET, NAME = 27, "LinearAttention"
+RULES = ("linear", "gated", "gated_delta")  # by the number of gates
 DOMAIN = "linear_transformers"  # the operator's, until the graph is one of ONNX 27
 LENGTH = 5  # of the example that is traced; any other will do
 
@@ -46,7 +47,7 @@ class SequencesByOperator(SequenceStep):
             if type(attention) is LinearAttention and not mixer.rotary:
                 mixer.attention._run = _linear
             elif isinstance(mixer, FastWeights):
-                mixer.over_sequence = _delta if isinstance(mixer, DeltaNet) else _decayed
+                mixer.over_sequence = recurrence
             else:
                 raise ValueError(
                     f"onnx_prefill=operator was asked for, and {mixer.name} here is not made of "
@@ -60,17 +61,14 @@ class SequencesByOperator(SequenceStep):
 
 
 def recurrence(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    state: Tensor,
-    log_decay: Tensor | None = None,
-    strength: Tensor | None = None,
+    q: Tensor, k: Tensor, v: Tensor, *gates: Tensor, state: Tensor, **options: Any
 ) -> tuple[Tensor, Tensor]:
-    """Return the operator's outputs [b, t, h, m], and the state [b, h, c, m] after them."""
+    """Return the operator's outputs [b, t, h, m], and the state [b, h, c, m] after them.
+
+    The last gate is the decay, in logs; one before that, the strength.
+    """
     heads, width = v.shape[2:]
-    rules = {(False, False): "linear", (True, False): "gated", (True, True): "gated_delta"}
-    packed = [None if x is None else x.flatten(2) for x in (q, k, v, log_decay, strength)]
+    packed = [x.flatten(2) for x in (q, k, v, *reversed(gates))]
     outputs, after = torch.onnx.ops.symbolic_multi_out(
         f"{DOMAIN}::{NAME}",
         [*packed[:3], state, *packed[3:]],
@@ -78,7 +76,7 @@ def recurrence(
             "q_num_heads": heads,
             "kv_num_heads": heads,
             "scale": 1.0,
-            "update_rule": rules[log_decay is not None, strength is not None],
+            "update_rule": RULES[len(gates)],
         },
         dtypes=(v.dtype, state.dtype),
         shapes=((*v.shape[:2], heads * width), state.shape),
@@ -105,25 +103,6 @@ def _linear(
 ) -> tuple[Tensor, LinearState]:
     q, k = mapped(phi, q, k)
     sums = torch.cat([state.kv_sum, state.k_sum.unsqueeze(-1)], dim=-1)
-    outputs, sums = recurrence(q, k, F.pad(v, (0, 1), value=1.0), sums)
+    outputs, sums = recurrence(q, k, F.pad(v, (0, 1), value=1.0), state=sums)
     outputs = normalize(outputs[..., :-1], outputs[..., -1], eps=eps)
     return outputs, LinearState(sums[..., :-1], sums[..., -1])
-
-
-def _decayed(
-    q: Tensor, k: Tensor, v: Tensor, log_decay: Tensor, *, state: Tensor, chunk_size: int
-) -> tuple[Tensor, Tensor]:
-    return recurrence(q, k, v, state, log_decay)
-
-
-def _delta(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    strength: Tensor,
-    log_decay: Tensor,
-    *,
-    state: Tensor,
-    chunk_size: int,
-) -> tuple[Tensor, Tensor]:
-    return recurrence(q, k, v, state, log_decay, strength)
