@@ -63,19 +63,3 @@ def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]
 def last(states: Float[Tensor, "b h n *widths"]) -> Float[Tensor, "b h *widths"]:
     """Return the state after all chunks, a copy: a view would keep those of all in memory."""
     return states[:, :, -1].clone(memory_format=torch.contiguous_format)
-
-
-def running(
-    start: Float[Tensor, "b h c m"],
-    kept: Float[Tensor, "b h n c_or_1 1"],
-    additions: Float[Tensor, "b h n c m"],
-) -> Float[Tensor, "b h n+1 c m"]:
-    """Return the state before each chunk and, last, after all.
-
-    The recurrence is states[n + 1] = kept[n] * states[n] + additions[n].
-    """
-    states = [start]
-    # unbind, not an index: the gradient of each index is as large as all chunks together.
-    for factor, addition in zip(kept.unbind(2), additions.unbind(2), strict=True):
-        states.append(torch.addcmul(addition, factor, states[-1]))
-    return torch.stack(states, dim=2)

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import in_segments, join, last, running, split
+from linear_transformers.ops.chunks import in_segments, join, split
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -72,9 +72,12 @@ def _segment(
         grown = k * (middle - since_start).exp()
         weights = ((q * (since_start - middle).exp()) @ grown.mT).tril()
         additions = (whole - middle).exp().mT * (grown.mT @ v)
-    states = running(state, whole.exp().mT, additions)
-    outputs = weights @ v + (q * since_start.exp()) @ states[:, :, :-1]
-    return join(outputs, length), last(states)
+    states = [state]
+    # unbind, not an index: the gradient of each index is as large as all chunks together.
+    for kept, addition in zip(whole.exp().mT.unbind(2), additions.unbind(2), strict=True):
+        states.append(torch.addcmul(addition, kept, states[-1]))
+    outputs = weights @ v + (q * since_start.exp()) @ torch.stack(states, dim=2)[:, :, :-1]
+    return join(outputs, length), states[-1]
 
 
 def decayed_over_piece(
