@@ -60,6 +60,11 @@ def join(x: Float[Tensor, "b h n l m"], length: int) -> Float[Tensor, "b t h m"]
     return x.permute(0, 2, 3, 1, 4).flatten(1, 2)[:, :length]
 
 
+def with_previous(x: Float[Tensor, "*batch n l d"]) -> Float[Tensor, "*batch n two_l d"]:
+    """Return each chunk behind the one before it; before the first are zeros."""
+    return torch.cat([F.pad(x, (0, 0, 0, 0, 1, -1)), x], dim=-2)
+
+
 def last(states: Float[Tensor, "b h n *widths"]) -> Float[Tensor, "b h *widths"]:
     """Return the state after all chunks, a copy: a view would keep those of all in memory."""
     return states[:, :, -1].clone(memory_format=torch.contiguous_format)

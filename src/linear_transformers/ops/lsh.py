@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from linear_transformers.ops.chunks import with_previous
 from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
 
 # The score of a position with itself: its weight is 0 beside any other score, and 1 alone.
@@ -176,7 +177,7 @@ def _attend(
     buckets, order = buckets.sort(dim=-1, stable=True)
     queries, keys, values = (_take(x, order) for x in (queries, keys, values))
     scaled = queries * queries.shape[-1] ** -0.5
-    scores = _chunks(scaled, size) @ _with_previous(_chunks(keys, size)).mT
+    scores = _chunks(scaled, size) @ with_previous(_chunks(keys, size)).mT
 
     own = F.pad(buckets, (0, -length % size), value=-1).unflatten(-1, (-1, size))
     seen = torch.cat([F.pad(own, (0, 0, 1, -1), value=-1), own], dim=-1)
@@ -187,7 +188,7 @@ def _attend(
         outside = outside | (back < 0)
     hidden = (own.unsqueeze(-1) != seen.unsqueeze(-2)) | outside
     scores.masked_fill_(hidden, -torch.inf).masked_fill_(back == 0, ALONE)
-    outputs, total = _attended(scores, _with_previous(_chunks(values, size)))
+    outputs, total = _attended(scores, with_previous(_chunks(values, size)))
 
     outputs, total = outputs.flatten(3, 4)[..., :length, :], total.flatten(3, 4)[..., :length]
     home = order.argsort(-1)
@@ -236,10 +237,6 @@ def _attended(scores: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
 
 def _chunks(x: Float[Tensor, "b h a t d"], size: int) -> Float[Tensor, "b h a n l d"]:
     return F.pad(x, (0, 0, 0, -x.shape[-2] % size)).unflatten(-2, (-1, size))
-
-
-def _with_previous(x: Float[Tensor, "b h a n l d"]) -> Float[Tensor, "b h a n two_l d"]:
-    return torch.cat([F.pad(x, (0, 0, 0, 0, 1, -1)), x], dim=-2)
 
 
 def _combine(

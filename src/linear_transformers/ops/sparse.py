@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.chunks import join, split
+from linear_transformers.ops.chunks import join, split, with_previous
 from linear_transformers.ops.precision import widened, without_autocast
 
 
@@ -34,7 +34,7 @@ def strided(
         n = k_.shape[2]
         own = torch.arange(first, n, device=q.device)
         # The first block has none before it: these scores are masked below.
-        recent_k, recent_v = (torch.cat([_previous(x), x], dim=-2)[:, :, first:] for x in (k_, v_))
+        recent_k, recent_v = (with_previous(x)[:, :, first:] for x in (k_, v_))
         recent = q_ @ recent_k.mT  # [b, h, n, l, 2 l]
         i = torch.arange(stride, device=q.device)
         distance = (i + stride).unsqueeze(1) - torch.arange(2 * stride, device=q.device)
@@ -98,8 +98,3 @@ def _blocks(q: Tensor, k: Tensor, v: Tensor, start: int, stride: int) -> tuple[T
     k, v = k.to(q.dtype), v.to(q.dtype)
     q = F.pad(q * q.shape[-1] ** -0.5, (0, 0, 0, 0, start % stride, 0))
     return tuple(split(x, stride) for x in (q, k, v))
-
-
-def _previous(x: Float[Tensor, "b h n l d"]) -> Float[Tensor, "b h n l d"]:
-    """Return for each block the one before it."""
-    return F.pad(x, (0, 0, 0, 0, 1, -1))
