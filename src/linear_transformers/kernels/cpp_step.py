@@ -109,24 +109,14 @@ class PackedStack:
     """The weights of a stack and of its head, as a step reads them.
 
     Args:
-        blocks: The blocks, in the order in which they run.
-        norm: The last norm.
-        head: The projection to parameters; always in float32.
-        options: See `StepOptions`.
+        parts: The weights. The head is always in float32.
         precision: The precision of the blocks' matrices: one of `FORMATS`.
 
     Raises:
         ValueError: The step cannot be compiled here.
     """
 
-    def __init__(
-        self,
-        blocks: Sequence[StepBlock],
-        norm: Norm,
-        head: Affine,
-        options: StepOptions,
-        precision: str = "float32",
-    ):
+    def __init__(self, parts: StepParts, precision: str):
         library = compiled(SOURCE)
         if isinstance(library, str):
             raise ValueError(f"The compiled step cannot run here: {library}.")
@@ -135,6 +125,7 @@ class PackedStack:
         self._panel = library.panel_width()
         self._kept: list[Tensor] = []  # the tensors that the structures below point to
         self._workspace: dict[tuple[int, ...], Tensor] = {}
+        blocks, options = parts.blocks, parts.options
         self._layers = (_Layer * len(blocks))()
         hidden, width = blocks[0].down.weight.shape[::-1]
         for layer, block in zip(self._layers, blocks, strict=True):
@@ -142,7 +133,8 @@ class PackedStack:
         self._stack = _Stack(
             width=width, hidden=hidden, layers=len(blocks),
             activation=ACTIVATIONS[options.activation], pre_norm=options.pre_norm,
-            norm_eps=options.norm_eps, norm=self._norm(norm), head=self._matrix(head, "float32"),
+            norm_eps=options.norm_eps, norm=self._norm(parts.norm),
+            head=self._matrix(parts.head, "float32"),
         )  # fmt: skip
 
     def step(

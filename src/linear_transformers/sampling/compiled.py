@@ -63,7 +63,7 @@ class CompiledStepper(Stepper):
     def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
         super().__init__(model, precision)
         self.row_multiple = 1
-        self._packed = PackedStack(*parts_of(model), precision or "float32")
+        self._packed = PackedStack(parts_of(model), precision or "float32")
         self._shapes: dict[int, list[tuple[int, ...]]] = {}  # of states, by numbers of sequences
 
     @classmethod
