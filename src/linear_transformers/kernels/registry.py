@@ -38,16 +38,14 @@ def chosen(
     On `meta`, where shapes alone are, products that can be counted stand in for what is compiled.
 
     Args:
-        name: The name.
+        name: `auto`, or a name of `KERNELS`, as `LinearAttention` checks.
         device: The device of the tensors.
         dtype: The type of the values.
         width: The most features or values of a head.
 
     Raises:
-        ValueError: The kernel is unknown, or cannot run there.
+        ValueError: The kernel cannot run there.
     """
-    if name not in ("auto", *KERNELS):
-        raise ValueError(f"kernel={name} is unknown. Choose one of {['auto', *KERNELS]}.")
     reason = None if name == "auto" else _unavailable(name, device, dtype, width)
     if name == "auto" or (reason and device.type == "meta"):
         return _fastest(device, dtype, width)
