@@ -58,7 +58,7 @@ def page(measurements: dict[str, dict[str, Any]]) -> str:
             HEADER,
             contents(measurements),
             *([findings.read_text()] if findings.is_file() else []),
-            f"{GOALS}\n\n{markdown(goals.table(record.RESULTS))}\n",
+            f"{GOALS}\n\n{markdown(goals.table())}\n",
             *(section(name, measurement) for name, measurement in measurements.items()),
         ]
     )

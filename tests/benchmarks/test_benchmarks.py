@@ -367,7 +367,7 @@ def test_goals_are_empty_until_they_are_measured(results, tmp_path, monkeypatch)
     (results / "operators-cuda.json").write_text(json.dumps({"rows": rows}))
     metrics = [{"perf/seconds_per_epoch": seconds} for seconds in (40.0, 12.0)]
     (results / "on-gpu-mnist-metrics.jsonl").write_text("\n".join(map(json.dumps, metrics)))
-    found = {row["what"]: (row["measured"], row["reached"]) for row in goals.table(results)}
+    found = {row["what"]: (row["measured"], row["reached"]) for row in goals.table()}
     assert found["times flash-linear-attention, mean"] == ("1.5", "yes")
     assert found["times flash-linear-attention, least"] == ("0.9", "no")
     assert found["times FlashAttention from 1024 positions on, least"] == ("1.1", "yes")
