@@ -16,7 +16,7 @@ import json
 import math
 import sys
 from pathlib import Path
-from statistics import median
+from statistics import linear_regression, median
 from typing import Any
 
 import torch
@@ -200,11 +200,10 @@ def fitted(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         if len(points) < 2:
             continue
         slopes[model] = {}
+        x = [math.log(row["length"]) for row in points]
         for what in ("milliseconds", "megabytes"):
-            x = torch.tensor([math.log(row["length"]) for row in points])
-            y = torch.tensor([math.log(max(row[what], 1e-3)) for row in points])
-            x = x - x.mean()
-            slopes[model][what] = ((x * (y - y.mean())).sum() / x.square().sum()).item()
+            y = [math.log(max(row[what], 1e-3)) for row in points]
+            slopes[model][what] = linear_regression(x, y).slope
     return slopes
 
 
