@@ -149,26 +149,22 @@ def imports(device: str) -> str:
 def exact(device: str) -> str:
     """Compare sums of products of whole numbers, which are exact in bfloat16 and float32."""
     for width in WIDTHS:
-        _exact(device, width)
+        q, k, v = _inputs(width, device, torch.bfloat16, largest=3)
+        found, end = _triton(q, k, v)
+        expected, exact_end = parallel(*(x.double() for x in (q, k, v)), eps=1.0)
+        for sums, others in zip(end, exact_end, strict=True):
+            wrong = (sums.double() != others).sum().item()
+            assert not wrong, f"{wrong} of {sums.numel()} sums of the state are wrong"
+        error = ((found.double() - expected).abs().max() / expected.abs().max()).item()
+        assert error < 2**-7, f"an output is off by {error:.3g} of the largest"
+        gradients = (
+            _gradients(_triton, (q, k, v)),
+            _gradients(parallel, [x.double() for x in (q, k, v)]),
+        )
+        for name, ours, theirs in zip("qkv", *gradients, strict=True):
+            error = ((ours.double() - theirs).abs().max() / theirs.abs().max()).item()
+            assert error < 2**-3, f"a gradient of {name} is off by {error:.3g} of the largest"
     return "all sums exact"
-
-
-def _exact(device: str, width: int) -> None:
-    q, k, v = _inputs(width, device, torch.bfloat16, largest=3)
-    found, end = _triton(q, k, v)
-    expected, exact_end = parallel(*(x.double() for x in (q, k, v)), eps=1.0)
-    for sums, others in zip(end, exact_end, strict=True):
-        wrong = (sums.double() != others).sum().item()
-        assert not wrong, f"{wrong} of {sums.numel()} sums of the state are wrong"
-    error = ((found.double() - expected).abs().max() / expected.abs().max()).item()
-    assert error < 2**-7, f"an output is off by {error:.3g} of the largest"
-    gradients = (
-        _gradients(_triton, (q, k, v)),
-        _gradients(parallel, [x.double() for x in (q, k, v)]),
-    )
-    for name, ours, theirs in zip("qkv", *gradients, strict=True):
-        error = ((ours.double() - theirs).abs().max() / theirs.abs().max()).item()
-        assert error < 2**-3, f"a gradient of {name} is off by {error:.3g} of the largest"
 
 
 def rounding(device: str) -> str:
