@@ -46,9 +46,9 @@ def measured() -> dict[str, dict[str, Any]]:
 def page(measurements: dict[str, dict[str, Any]]) -> str:
     """Return the page: the findings, the goals, and a section for each measurement."""
     untold = [
-        f"{name} {missing}"
+        f"{name} lacks: {', '.join(missing).replace('_gb', '')}"
         for name, measurement in measurements.items()
-        if (missing := lacks(measurement))
+        if (missing := record.lacking(measurement))
     ]
     if untold:
         raise SystemExit("error: nothing is written, because\n" + "\n".join(untold))
@@ -86,12 +86,11 @@ def anchor(title: str) -> str:
 def section(name: str, measurement: dict[str, Any]) -> str:
     """Return a measurement's section: a heading, its provenance and its tables."""
     summary = measurement.get("summary")
-    note = measurement.get("note") or measurement.get("finding")
     paragraphs = [
         f"## {heading(name, measurement)}",
         f"{where(measurement)} (`results/{name}`)",
         "\n".join(f"    {command}" for command in commands(measurement)),
-        note,
+        measurement.get("note"),
         "\n\n".join(f"![{path.stem}](results/{path.name})" for path in pictures(name)),
         *([summary["caption"], table(summary["rows"])] if summary else []),
         table(measurement["rows"]),
@@ -154,12 +153,6 @@ def commands(measurement: dict[str, Any]) -> list[str]:
     if len(found) > MOST_COMMANDS:
         return [found[0], f"# and those of {len(found) - 1} runs, which the file has"]
     return found
-
-
-def lacks(measurement: dict[str, Any]) -> str:
-    """Return a line that names what a measurement does not say, empty if it says all."""
-    names = ", ".join(record.lacking(measurement)).replace("_gb", "")
-    return f"lacks: {names}" if names else ""
 
 
 if __name__ == "__main__":
