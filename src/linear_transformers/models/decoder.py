@@ -7,7 +7,7 @@ from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
 from linear_transformers.ops.pieces import Piece
-from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
+from linear_transformers.shapes import Hidden, HiddenOne, Rows, Sources
 
 
 class DecoderState(NamedTuple):
@@ -58,10 +58,6 @@ class DecoderBlock(Block):
         self.cross = cross(model_dim, num_heads)
         self.cross_norm = norm_of(norm_type, model_dim)
         self.cross_dropout = Dropout(dropout)
-
-    def summarize(self, source: Source, lengths: Lengths | None = None) -> Any:
-        """Return the memory of a source, which `forward` reads; see `MultiHeadCrossAttention`."""
-        return self.cross.summarize(source, lengths)
 
     def forward(
         self,

@@ -195,7 +195,7 @@ class Transformer(nn.Module):
             source: The outputs of an encoder.
             lengths: The length of each sequence, at least 1; None is all of it. Padding is ignored.
         """
-        return tuple(block.summarize(source, lengths) for block in self.decoder_blocks)
+        return tuple(block.cross.summarize(source, lengths) for block in self.decoder_blocks)
 
     def forward(
         self,
