@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from linear_transformers.models.transformer import StackState, Transformer
+from linear_transformers.models.transformer import Head, StackState, Transformer
 from linear_transformers.ops.pieces import Piece
-from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 
@@ -36,7 +35,7 @@ class AutoregressiveTransformer(nn.Module):
         self.start_token = num_values
         self.tokens = nn.Embedding(num_values + 1, stack.input_dim)
         self.stack = stack
-        self.head = nn.Linear(stack.model_dim, num_parameters)
+        self.head = Head(stack.model_dim, num_parameters)
 
     @property
     def device(self) -> torch.device:
@@ -67,7 +66,7 @@ class AutoregressiveTransformer(nn.Module):
             tokens: The tokens.
             piece: See `Transformer.forward`.
         """
-        return self._predict(self.stack(self.tokens(tokens), piece=piece))
+        return self.head(self.stack(self.tokens(tokens), piece=piece))
 
     def init_state(self, batch: int) -> StackState:
         """Return the initial (empty) state: not even the start token is read."""
@@ -81,7 +80,7 @@ class AutoregressiveTransformer(nn.Module):
         With `in_place`, the given state may be overwritten and must not be used again.
         """
         x, state = self.stack.step(self.tokens(token), state, in_place=in_place)
-        return self._predict(x), state
+        return self.head(x), state
 
     def select(self, state: StackState, rows: Rows) -> StackState:
         """Return the state of some of the sequences; a row named twice is forked."""
@@ -92,9 +91,4 @@ class AutoregressiveTransformer(nn.Module):
     ) -> tuple[Float[Tensor, "b t p"], StackState]:
         """Return the parameters after each of the tokens that follow `state`, and the new state."""
         x, state = self.stack.prefill(self.tokens(tokens), state)
-        return self._predict(x), state
-
-    def _predict(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch p"]:
-        # Without autocast: means in bf16 are coarser than the gap between 256 levels.
-        with without_autocast(x):
-            return self.head(x.to(self.head.weight.dtype))
+        return self.head(x), state

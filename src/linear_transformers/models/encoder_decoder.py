@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.models.dropout import number
-from linear_transformers.models.transformer import StackState, Transformer
-from linear_transformers.ops.precision import without_autocast
+from linear_transformers.models.transformer import Head, StackState, Transformer
 from linear_transformers.shapes import (
     Hidden,
     Lengths,
@@ -77,7 +76,7 @@ class EncoderDecoder(nn.Module):
         self.decoder = decoder
         self.source_tokens = _embedding(num_tokens, encoder.input_dim)
         self.target_tokens = self.source_tokens
-        self.head = nn.Linear(decoder.model_dim, num_tokens, bias=False)
+        self.head = Head(decoder.model_dim, num_tokens, bias=False)
         if shared_embeddings:
             self.head.weight = self.source_tokens.weight
         else:
@@ -122,7 +121,7 @@ class EncoderDecoder(nn.Module):
         """
         memories = self.summarize(source, lengths)
         x = self.decoder(_scaled(self.target_tokens, tokens), memories=memories)
-        return self._score(x) if scored else x
+        return self.head(x) if scored else x
 
     def init_state(self, memories: tuple[Any, ...]) -> StackState:
         """Return the state before the start token: all that is left of the source."""
@@ -136,7 +135,7 @@ class EncoderDecoder(nn.Module):
         With `in_place`, the given state may be overwritten and must not be used again.
         """
         x, state = self.decoder.step(_scaled(self.target_tokens, token), state, in_place=in_place)
-        return self._score(x), state
+        return self.head(x), state
 
     def select(self, state: StackState, rows: Rows, sources: Sources | None = None) -> StackState:
         """Return the state of some of the sequences; see `Transformer.select`."""
@@ -147,7 +146,7 @@ class EncoderDecoder(nn.Module):
     ) -> tuple[Float[Tensor, "b t v"], StackState]:
         """Return the scores after each of the tokens that follow `state`, and the new state."""
         x, state = self.decoder.prefill(_scaled(self.target_tokens, tokens), state)
-        return self._score(x), state
+        return self.head(x), state
 
     def weights(self, tokens: Tokens, source: SourceTokens) -> Float[Tensor, "layers b h t s"]:
         """Return the share of each position of the source in what each layer reads from it.
@@ -172,10 +171,6 @@ class EncoderDecoder(nn.Module):
         return torch.stack(
             [cross.weights(x, encoded) for cross, x in zip(crosses, read, strict=True)]
         )
-
-    def _score(self, x: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch v"]:
-        with without_autocast(x):
-            return self.head(x.to(self.head.weight.dtype))
 
 
 def _embedding(num_tokens: int, width: int) -> nn.Embedding:

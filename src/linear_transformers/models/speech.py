@@ -13,8 +13,7 @@ from torchaudio.transforms import SpecAugment
 from linear_transformers.config.ranges import CountOrZero, Masks, Size, ranged
 from linear_transformers.models.acoustic import Convolution, Normalization, subsampling_of
 from linear_transformers.models.bilstm import BiLstm
-from linear_transformers.models.transformer import StackState, Transformer
-from linear_transformers.ops.precision import without_autocast
+from linear_transformers.models.transformer import Head, StackState, Transformer
 from linear_transformers.shapes import Features, Lengths, PerBand
 
 Scores = Float[Tensor, "b s p"]
@@ -104,7 +103,7 @@ class SpeechEncoder(nn.Module):
         )
         self.project_in = nn.Linear(stack.model_dim, stack.input_dim)
         self.stack = stack
-        self.head = nn.Linear(stack.model_dim, 1 + num_labels)
+        self.head = Head(stack.model_dim, 1 + num_labels)
 
     @property
     def device(self) -> torch.device:
@@ -148,7 +147,7 @@ class SpeechEncoder(nn.Module):
             x = x.relu()
         if self.lookahead is not None:
             x = x + self.lookahead(x, lengths)[0]
-        return self._score(self.stack(self.project_in(x), lengths)), lengths
+        return self.head(self.stack(self.project_in(x), lengths)), lengths
 
     def init_state(self, batch: int = 1) -> StreamState:
         """Return the initial (empty) state of a stream.
@@ -190,12 +189,8 @@ class SpeechEncoder(nn.Module):
             scores = x.new_zeros(len(x), 0, self.head.out_features)
             return scores, StreamState(tuple(frames), state.stack)
         x, stack = self.stack.prefill(self.project_in(x), state.stack)
-        return self._score(x), StreamState(tuple(frames), stack)
+        return self.head(x), StreamState(tuple(frames), stack)
 
     def _over_time(self) -> list[Convolution]:
         """Return the convolutions, in the order in which they run."""
         return [*self.convolutions, *([] if self.lookahead is None else [self.lookahead])]
-
-    def _score(self, x: Tensor) -> Scores:
-        with without_autocast(x):
-            return self.head(x.to(self.head.weight.dtype))

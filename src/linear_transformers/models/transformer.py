@@ -18,6 +18,7 @@ from linear_transformers.models.positions import Positions
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.dropout import Draw
 from linear_transformers.ops.pieces import Piece
+from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
 
 Inputs = Float[Tensor, "b t i"]
@@ -32,6 +33,15 @@ class StackState(NamedTuple):
 
     position: int | Int[Tensor, "1"]
     layers: tuple[Any, ...]
+
+
+class Head(nn.Linear):
+    """The last projection of a model, in the type of its weights whatever autocast has: means in
+    bfloat16 are coarser than the gap between 256 levels."""
+
+    def forward(self, input: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch p"]:
+        with without_autocast(input):
+            return super().forward(input.to(self.weight.dtype))
 
 
 class Transformer(nn.Module):

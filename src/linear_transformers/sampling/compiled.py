@@ -30,6 +30,7 @@ from linear_transformers.mixers.multi_head import UNIT_EPS, MultiHead
 from linear_transformers.models import AutoregressiveTransformer, Block, StackState, Transformer
 from linear_transformers.models.block import ACTIVATIONS, NORM_EPS
 from linear_transformers.models.dropout import Dropout
+from linear_transformers.models.transformer import Head
 from linear_transformers.sampling.stepper import Stepper, padded_rows
 from linear_transformers.shapes import Tokens, TokensOne
 
@@ -37,7 +38,7 @@ from linear_transformers.shapes import Tokens, TokensOne
 LAYERS = {
     *(Block, MultiHeadAttention, DeltaNet, GatedDeltaNet, Decay, ShortConvolution),
     *(LinearAttention, SoftmaxAttention, WindowAttention, Elu, Dropout, *ACTIVATIONS.values()),
-    *(nn.Linear, nn.LayerNorm, nn.RMSNorm, nn.Sequential),
+    *(nn.Linear, Head, nn.LayerNorm, nn.RMSNorm, nn.Sequential),
 }
 
 
