@@ -24,6 +24,7 @@ from torch import distributed
 from benchmarks.apart import run_apart
 from benchmarks.record import Measurement
 from benchmarks.scaling import memory
+from benchmarks.usage import parser_of
 from linear_transformers.attention import LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import GatedDeltaNet, MixerFactory, MultiHeadAttention
@@ -68,7 +69,7 @@ def main() -> None:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = parser_of(__doc__)
     parser.add_argument("--models", nargs="+", default=[*MODELS], choices=MODELS)
     parser.add_argument("--min-exponent", type=int, default=16)
     parser.add_argument("--max-exponent", type=int, default=20)
