@@ -14,6 +14,7 @@ import math
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -193,9 +194,7 @@ def operators() -> Iterator[Row]:
         error = (found[..., :-1] / found[..., -1:] - expected).abs().max().item()
         yield row | {"greatest_difference": float(f"{error:.1e}")}
     stack = Transformer(
-        lambda width, heads: MultiHeadAttention(
-            width, heads, attention=lambda h, d: LinearAttention(h, d, feature_map=Elu)
-        ),
+        partial(MultiHeadAttention, attention=partial(LinearAttention, feature_map=Elu)),
         num_layers=1, num_heads=HEADS, model_dim=HEADS * WIDTH, positions="none",
     )  # fmt: skip
     model = AutoregressiveTransformer(stack, num_values=256, num_parameters=256).eval()
