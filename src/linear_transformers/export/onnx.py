@@ -270,13 +270,11 @@ def _key(weight: np.ndarray) -> tuple[tuple[int, ...], bytes]:
 
 def _in_time(value: Any) -> Any:
     """Return the description of a value [batch, ...] as that of a sequence [batch, time, ...]."""
-    value = copy.deepcopy(value)
-    batch, *rest = [copy.deepcopy(dim) for dim in value.type.tensor_type.shape.dim]
-    del value.type.tensor_type.shape.dim[:]
-    value.type.tensor_type.shape.dim.append(batch)
-    value.type.tensor_type.shape.dim.add().dim_param = "time"
-    value.type.tensor_type.shape.dim.extend(rest)
-    return value
+    from onnx import helper
+
+    tensor = value.type.tensor_type
+    batch, *rest = [dim.dim_param or dim.dim_value for dim in tensor.shape.dim]
+    return helper.make_tensor_value_info(value.name, tensor.elem_type, [batch, "time", *rest])
 
 
 def _described(tensors: dict[str, Tensor]) -> dict[str, dict[str, Any]]:
