@@ -76,7 +76,7 @@ def beam_search(
         ValueError: A number is out of range, or the model's scores are not finite.
     """
     _check(max_lengths)
-    count, device = len(max_lengths), max_lengths.device
+    count, device, longest = len(max_lengths), max_lengths.device, max_lengths.tolist()
     sources = torch.arange(count, device=device)  # those whose search is not over
     state = decoder.select(state, sources.repeat_interleave(width), sources)
     tokens = torch.full((count, width), start, device=device)
@@ -84,7 +84,7 @@ def beam_search(
     sums = torch.full((count, width), -torch.inf, dtype=exact_dtype(device), device=device)
     sums[:, 0] = 0  # all are the same at first
     found: list[list[Hypothesis]] = [[] for _ in range(count)]
-    for n in range(1, int(max_lengths.max()) + 1):
+    for n in range(1, max(longest) + 1):
         scores, state = decoder.step(tokens.flatten(), state, in_place=True)
         best, parents, tokens = _grown(sums, scores)
         check_finite(best.masked_fill(best == -torch.inf, 0))  # impossible tokens have that
@@ -97,13 +97,7 @@ def beam_search(
             total = best[i, rank].item()
             score = total / penalty(n, length_penalty)
             found[names[i]].append(Hypothesis(words, score, total))
-        kept = [
-            i
-            for i, (name, longest) in enumerate(
-                zip(names, max_lengths[sources].tolist(), strict=True)
-            )
-            if len(found[name]) < width and n < longest
-        ]
+        kept = [i for i, name in enumerate(names) if len(found[name]) < width and n < longest[name]]
         if not kept:
             break
         best = best.masked_fill(ends, -torch.inf)
