@@ -5,6 +5,7 @@ the decoder is a recurrent network: where its attentions are linear, a step cost
 long source and target are.
 """
 
+from contextlib import ExitStack
 from typing import Any
 
 import torch
@@ -159,15 +160,11 @@ class EncoderDecoder(nn.Module):
         memories = self.decoder.summarize(encoded)
         read: list[Hidden] = []
         crosses = [block.cross for block in self.decoder.decoder_blocks]
-        hooks = [
-            cross.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-            for cross in crosses
-        ]
-        try:
+        with ExitStack() as hooks:
+            for cross in crosses:
+                hook = cross.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+                hooks.enter_context(hook)
             self.decoder(_scaled(self.target_tokens, tokens), memories=memories)
-        finally:
-            for hook in hooks:
-                hook.remove()
         return torch.stack(
             [cross.weights(x, encoded) for cross, x in zip(crosses, read, strict=True)]
         )
