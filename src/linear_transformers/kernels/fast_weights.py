@@ -4,7 +4,7 @@ Elsewhere `ops.decayed` and `ops.delta` are called as they are.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -104,7 +104,7 @@ def _forward(
     state: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
     out, after = _fake_forward(q, k, v)
-    _call("forward", q, k, v, strength, log_decay, state, out=out, after=after)
+    _call("forward", (q, k, v, strength, log_decay, state), out=out, after=after)
     return out, after
 
 
@@ -127,7 +127,7 @@ def _backward(
     inputs = (q, k, v, strength, log_decay, state)
     found = _fake_backward(*inputs, d_out, d_after, wanted)
     names = [name for name, want in zip(GRADIENTS, wanted, strict=True) if want]
-    _call("backward", *inputs, d_out=d_out, d_after=d_after, **dict(zip(names, found, strict=True)))
+    _call("backward", inputs, d_out=d_out, d_after=d_after, **dict(zip(names, found, strict=True)))
     return found
 
 
@@ -167,16 +167,8 @@ def _defined(
     return correcting.delta(q, k, v, strength, log_decay, state=state)
 
 
-def _call(
-    name: str,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    strength: Tensor | None,
-    log_decay: Tensor,
-    state: Tensor | None,
-    **others: Tensor | None,
-) -> None:
+def _call(name: str, inputs: Sequence[Any], **others: Tensor | None) -> None:
+    q, k, v, strength, log_decay, state = inputs
     # Named, so that no copy is freed before the call returns.
     views = {"q": q, "k": k, "v": v}
     views = {x: y if y.stride(-1) == 1 else y.contiguous() for x, y in views.items()}
