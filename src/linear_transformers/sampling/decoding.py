@@ -186,10 +186,9 @@ def draw(
         lengths = lengths + open_
         open_ = open_ & (tokens != end) & (lengths < max_lengths)
     drawn = torch.stack(history, dim=1).tolist()
-    check_finite(total := torch.stack(steps).sum(0))
-    sums = total.tolist()
+    check_finite(sums := torch.stack(steps).sum(0))
     found = []
-    for row, length, total in zip(drawn, lengths.tolist(), sums, strict=True):
+    for row, length, total in zip(drawn, lengths.tolist(), sums.tolist(), strict=True):
         words = row[:length]
         found.append(Hypothesis(words[:-1] if words[-1] == end else words, total, total))
     return found
