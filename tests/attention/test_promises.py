@@ -6,6 +6,7 @@ import torch
 from linear_transformers.attention import (
     CausalAttention,
     LinearAttention,
+    LshAttention,
     SoftmaxAttention,
     WindowAttention,
 )
@@ -160,6 +161,9 @@ def test_what_would_be_wrong_in_silence_or_in_torchs_words_is_refused(raises_one
     for narrow, wide in (
         (LinearAttention(1, 4, feature_map=Elu), LinearAttention(2, 4, feature_map=Elu)),
         (WindowAttention(2, 4, window=9), WindowAttention(2, 4, window=5)),
+        (LshAttention(2, 4, window=9), LshAttention(2, 4, window=5)),
+        (LshAttention(2, 4, num_buckets=4), LshAttention(2, 4)),
+        (SoftmaxAttention(2, 4, num_key_heads=1), SoftmaxAttention(2, 4)),
     ):
         state = narrow.init_state(1)
         for form, shape in ((wide.step, (1, 2, 4)), (wide.prefill, (1, 3, 2, 4))):

@@ -266,6 +266,8 @@ def test_what_cannot_be_is_refused(raises_one_line):
     ):
         with raises_one_line(*words):
             EncoderDecoder(*stacks, NUM_TOKENS)
+    with raises_one_line("cross", "causal=False"):
+        Transformer(MIXERS["linear"], cross=CROSSES["linear"], causal=False, **STACK)
 
 
 @pytest.mark.parametrize("cross", CROSSES)

@@ -64,9 +64,10 @@ class KeyValueCache(NamedTuple):
         """Return a cache with more positions at its end. This one is left unmodified.
 
         Raises:
-            ValueError: They are those of other sequences.
+            ValueError: They are those of other sequences, or of another layer.
         """
-        check_past(keys, self.keys)
+        _, heads, _, width = keys.shape
+        check_past(keys, self.keys, heads, self.length, width)
         longer = self.lengthened(keys.shape[2])
         longer.keys[:, :, self.length :] = keys
         longer.values[:, :, self.length :] = values

@@ -46,6 +46,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         super().__init__(num_heads, head_dim)
         self.hash = HashPlanes(num_heads, head_dim, num_rounds, num_buckets)
         self.window = self.chunk = window
+        self._sizes = num_heads, num_rounds, num_buckets, window, head_dim  # of what is kept
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         self.check(q, k, v)
@@ -59,8 +60,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> LshState:
-        rounds, buckets = self.hash.planes.shape[1], self.hash.num_buckets
-        shape = (batch, self.num_heads, rounds, buckets, self.window, self.head_dim)
+        shape = (batch, *self._sizes)
         keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         counts = torch.zeros(shape[:4], device=device, dtype=torch.long)
         return LshState(keys, values, counts, 0)
@@ -69,7 +69,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: LshState
     ) -> tuple[sh.Output, LshState]:
         self.check_heads(POSITION, q_i, v_i)
-        check_past(q_i, state.keys)
+        check_past(q_i, state.keys, *self._sizes)
         return lsh.windowed_step(q_i, v_i, self.hash(q_i.unsqueeze(1)).squeeze(-1), state)
 
     def prefill(
@@ -78,7 +78,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         self.check(q, k, v)
         if state is None:
             state = self.init_state(len(q), device=q.device, dtype=q.dtype)
-        check_past(q, state.keys)
+        check_past(q, state.keys, *self._sizes)
         buckets = self.hash(q)
         outputs = lsh.windowed(q, v, buckets, window=self.window, state=state)
         return outputs, lsh.remember(q, v, buckets, state)

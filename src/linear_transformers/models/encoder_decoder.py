@@ -41,8 +41,8 @@ class EncoderDecoder(nn.Module):
         shared_embeddings: Whether source, target and output have one matrix between them.
 
     Raises:
-        ValueError: The encoder is causal, the decoder is not, it has no `cross`, or their widths
-            differ, or shared embeddings are of several widths.
+        ValueError: The encoder is causal, the decoder has no `cross`, their widths differ, or
+            shared embeddings are of several widths.
     """
 
     @ranged
@@ -55,10 +55,9 @@ class EncoderDecoder(nn.Module):
         shared_embeddings: bool = True,
     ):
         super().__init__()
-        if encoder.causal or not decoder.causal:
+        if encoder.causal:
             raise ValueError(
-                f"The encoder has causal={encoder.causal} and the decoder causal={decoder.causal}. "
-                "The one must see the whole source, the other no later token."
+                "The encoder has causal=True. It must see the whole source: give it causal=False."
             )
         if not decoder.is_decoder:
             raise ValueError("The decoder has no `cross`, and cannot see the source. Give it one.")

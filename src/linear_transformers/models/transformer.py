@@ -82,7 +82,8 @@ class Transformer(nn.Module):
 
     Raises:
         ValueError: See `Block`, `DecoderBlock` and `Positions`; or the stack is not causal, and
-            a mixer has no bidirectional form; or it has no layer that is to be a local one.
+            it has `cross`, or a mixer without a bidirectional form; or it has no layer that is to
+            be a local one.
     """
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout", "activation_checkpointing"})
@@ -113,6 +114,10 @@ class Transformer(nn.Module):
         if feedforward_dim is None:
             gated = max(8, round(model_dim / 3) * 8)  # in all as many weights as without a gate
             feedforward_dim = gated if activation == "swiglu" else 4 * model_dim
+        if cross is not None and not causal:
+            raise ValueError(
+                "A stack with cross is a decoder, which is causal. Leave out cross or causal=False."
+            )
         self.causal = causal
         self.activation_checkpointing = activation_checkpointing
         self.model_dim = model_dim
