@@ -260,7 +260,7 @@ def test_a_folder_with_results_of_something_else_is_refused(tmp_path):
 
 def test_the_folder_of_a_multirun_may_be_named_by_the_day(tmp_path):
     words = ("-m", *QUICK, "test=false", f"paths.runs={tmp_path}", "seed=1")
-    run("train", *words, f"hydra.sweep.dir={tmp_path}/${{now:%Y}}/s")
+    run("train", *words, f"++hydra.sweep.dir={tmp_path}/${{now:%Y}}/s")
     (page,) = tmp_path.rglob("results.md")
     assert page.parent.name == "s"
     assert page.parent.parent.name.isdigit()

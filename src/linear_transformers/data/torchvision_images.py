@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Count, Size, ranged
 from linear_transformers.data.images import (
     Images,
@@ -74,11 +75,10 @@ class TorchvisionImages(ImageSource):
             data = getattr(datasets, self.dataset)(self.root, train=train, download=True).data
         except (OSError, RuntimeError, ValueError, AssertionError, EOFError) as error:
             # URLError is an OSError; torchvision asserts what a damaged file should hold.
-            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise ValueError(
                 f"{self.dataset} could not be read from {folder}, nor downloaded "
-                f"({reason}). Put its original files there, or give the folder that holds "
-                f"{FOLDERS[self.dataset].split('/')[0]}/ as data.root=DIR "
+                f"({first_line(error)}). Put its original files there, or give the folder that "
+                f"holds {FOLDERS[self.dataset].split('/')[0]}/ as data.root=DIR "
                 "(for sample.py: data_root=DIR)."
             ) from error
         original = SHAPES[self.dataset]

@@ -3,6 +3,7 @@
 import atexit
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -158,6 +159,10 @@ class Program:
                 self.found = model_of(conf, overrides, self.project)
         sweep = None
         if MULTIRUN & {*overrides}:
+            # What is there is set with ++ as without.
+            overrides = [
+                re.sub(rf"^\++(?=sweep\.|paths\.|{SWEEP_FOLDER}=)", "", x) for x in overrides
+            ]
             self.num_jobs = num_jobs([*proposed_sweep(conf, overrides), *overrides])
             sweep = self._sweep_of(conf, overrides)
             rest = [word for word in overrides if word not in MULTIRUN]

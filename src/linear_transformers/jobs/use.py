@@ -83,9 +83,9 @@ def _watched(
     description = Description(
         folder=folder,
         runs=Path(job.paths["runs"]),
-        name=f"{trained.folder.name}-{folder.name}",
+        name=f"{trained.name}-{folder.name}",
         job_type=program,
-        group=trained.config.get("group") or trained.folder.name,
+        group=trained.config.get("group") or trained.name,
         tags=tuple(trained.config.get("tags", ())),
         figures=trained.task.figures,
         config={program: config, **trained.config, "provenance": provenance()},
