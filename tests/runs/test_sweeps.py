@@ -9,7 +9,12 @@ import pytest
 from hydra.errors import MissingConfigException
 
 from linear_transformers.config.folder import Configurations
-from linear_transformers.jobs.composition import about_composition, num_jobs, proposed_sweep
+from linear_transformers.jobs.composition import (
+    about_composition,
+    num_jobs,
+    of_each_job,
+    proposed_sweep,
+)
 from linear_transformers.pictures.tables import print_rows, print_table, rounded
 from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
 from tests.conftest import CONF, PROJECT
@@ -339,6 +344,8 @@ def test_a_choice_within_the_models_that_are_swept_is_each_jobs(tmp_path):
     assert [job["status"] for job in jobs] == ["done", "done"]
     assert all("model/feature_map=relu" in job["overrides"] for job in jobs)
     assert "feature_map" not in page
+    for word in ("+hydra/launcher=joblib", "experiment=paper/mnist", "model/feature_map=elu,relu"):
+        assert of_each_job(word) == word
 
 
 def test_choices_may_be_globbed(tmp_path):

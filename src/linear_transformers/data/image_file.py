@@ -78,8 +78,7 @@ def size_of(path: Path) -> tuple[int, int]:
             # Of a PNG without, Pillow would decode it all to look behind its pixels; a TIFF's size
             # is that which is seen.
             told = picture.format == "JPEG" or ORIENTED & {*picture.info}
-            told = told and picture.format != "TIFF"
-            exif = picture.getexif() if told else {}
+            exif = picture.getexif() if told and picture.format != "TIFF" else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
             frames = _frames(picture)
     except (*DAMAGE, Image.DecompressionBombError) as error:

@@ -203,7 +203,7 @@ def of_each_job(word: str) -> str:
     """Return a word of a multirun, so that a choice within a group is each job's alone. Hydra would
     look for it in the first configuration, too, which has none of the models that are swept."""
     key, _, value = word.partition("=")
-    inner = "/" in key and not key.startswith("hydra/") and is_plain(value)
+    inner = "/" in key and not key.lstrip("+").startswith("hydra/") and is_plain(value)
     return f"{key}=choice({value})" if inner else word
 
 

@@ -18,6 +18,7 @@ from linear_transformers.data import (
 )
 from linear_transformers.data.batches import BucketBatches, SortedBatches
 from linear_transformers.data.speech import read_audio
+from linear_transformers.data.speech.base import Batches
 from linear_transformers.data.speech.espeak import VOICES
 from linear_transformers.data.speech.labels import PHONES, labels_of, units_of
 from linear_transformers.data.speech.lexicon import Lexicon
@@ -273,6 +274,16 @@ def test_what_cannot_be_spelt_is_left_out_or_refused(tmp_path, raises_one_line):
     assert sorted(kept) == list(range(119))
     with raises_one_line("120 of 120", "task.encoder.subsampling"):
         data.leave_out(lambda frames: 3)
+
+
+def test_an_utterance_of_ones_own_may_say_nothing(tmp_path):
+    """Its labels are whole numbers, as those of the others."""
+    write_corpus(tmp_path)
+    features = corpus(tmp_path).features("train")
+    batch = Batches(features, np.arange(2), [[], [3, 4]])[[0, 1]]
+    assert batch.labels.dtype == torch.long
+    assert batch.labels.tolist() == [[0, 0], [3, 4]]
+    assert batch.label_lengths.tolist() == [0, 2]
 
 
 def test_utterances_that_are_too_long_are_not_trained_on(tmp_path, raises_one_line):

@@ -303,5 +303,6 @@ class Batches(Dataset[SpeechBatch]):
         lengths, sizes = (torch.tensor([*map(len, rows)]) for rows in (parts, labels))
         frames = [torch.from_numpy(part.astype(np.float32)) for part in parts]
         padded = pad_sequence(frames, batch_first=True)
-        targets = pad_sequence([torch.tensor(row) for row in labels], batch_first=True)
+        rows = [torch.tensor(row, dtype=torch.long) for row in labels]
+        targets = pad_sequence(rows, batch_first=True)
         return SpeechBatch(padded, lengths, targets, sizes)

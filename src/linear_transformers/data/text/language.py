@@ -122,7 +122,7 @@ class TextSource(DataSource):
 
     def notes(self) -> list[str]:
         if self.kind != "characters":
-            return self._notes  # all texts have tokens
+            return super().notes()  # all texts have tokens
         counts = {x: int((self.documents(x).tokens == UNKNOWN).sum()) for x in ("val", "test")}
         unknown = [
             f"{count} characters of {split} are in no training text: bits per byte take each for "
@@ -130,7 +130,7 @@ class TextSource(DataSource):
             for split, count in counts.items()
             if count
         ]
-        return [*self._notes, *unknown]
+        return [*super().notes(), *unknown]
 
     def texts(self, split: Split) -> list[Document]:
         """Return the documents of a split, found at the first use."""
