@@ -9,7 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 
 from linear_transformers.config.choices import Choice
-from linear_transformers.data import ImageShape, Shape, SpeechShape
+from linear_transformers.data import CopyShape, ImageShape, Shape, SpeechShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.data.speech.labels import PHONES
 from linear_transformers.jobs import trainer
@@ -152,6 +152,24 @@ def test_a_choice_on_the_command_line_wins_over_the_data_sets():
     assert "constant" in composed("data=digits", "scheduler=constant")["scheduler"]["_target_"]
     config = composed("data=cifar10", "model.num_layers=3")
     assert (config["model"]["num_layers"], config["optimizer"]["lr"]) == (3, 2e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "window"),
+    [
+        ("data=digits model=hybrid", ImageShape(8, 8, 1, 17), 16),
+        ("data=mnist data.size=14 model=hybrid", ImageShape(14, 14, 1, 256), 28),
+        ("data=folder data.path=.", ImageShape(3, 5, 3, 256), 30),
+        ("data=arrays data.path=. model.local.attention.window=9", ImageShape(3, 5, 3, 256), 9),
+        ("data=copy model=hybrid", CopyShape(128, 10), 128),
+    ],
+)
+def test_windows_of_images_are_two_rows_of_theirs(words, shape, window):
+    job = configured(*TINY, *words.split())
+    mixers = build_task(job.task, job.model, shape).model.stack.mixers
+    assert [mixer.attention.window for mixer in mixers if mixer.name == "WindowAttention"] == [
+        window
+    ]
 
 
 def test_lightnings_options_work_together(tmp_path):

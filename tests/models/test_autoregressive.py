@@ -97,6 +97,29 @@ def test_a_hybrid_says_what_it_is_of():
     ).stack.constant_state
 
 
+@pytest.mark.parametrize(
+    ("window", "max_length", "found"),
+    [
+        (None, (4, 3, 1), 6),
+        (None, (2, 2, 3), 12),
+        (5, (4, 3, 1), 5),
+        (None, (LENGTH,), 128),
+        (None, LENGTH, 128),
+        (None, None, 128),
+    ],
+)
+def test_a_window_is_two_rows_of_an_image_where_none_is_given(window, max_length, found):
+    local = partial(MultiHeadAttention, attention=partial(WindowAttention, window=window))
+    model = hybrid(local=local, max_length=max_length)
+    assert [mixer.attention.window for mixer in model.stack.mixers[1::2]] == [found] * 2
+    tokens = tokens_of(model)[:, :12]
+    _, state = model.prefill(tokens[:, :5])
+    for i in range(5, 12):
+        output, state = model.step(tokens[:, i], state)
+        torch.testing.assert_close(output, model(tokens)[:, i])
+    assert state.layers[1].past.keys.shape[2] == found
+
+
 def test_a_hybrids_kernels_are_those_of_all_its_layers(raises_one_line, no_triton_on_cpus):
     cpu = torch.device("cpu")
     assert hybrid().stack.kernel_on(cpu).endswith(", sdpa")

@@ -14,6 +14,9 @@ from linear_transformers.attention.cache import can_be_written
 from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Positive, Size, ranged
 
+WINDOW = 128  # positions, of sequences without rows
+ROWS = 2  # of an image: the pixels above and their neighbours
+
 
 class WindowState(NamedTuple):
     """The keys and values of the last w positions.
@@ -43,7 +46,8 @@ class WindowAttention(CausalAttention[WindowState]):
     Args:
         num_heads: The number of heads, h.
         head_dim: The width of queries, keys and values of a head: d and m.
-        window: The number of positions that each sees, w.
+        window: The number of positions that each sees, w. None is two rows of an image, and of
+            other sequences 128.
         scale: The factor of the dot product. None is 1/sqrt(d).
         num_key_heads: The number of heads of keys and values, a divisor of h: each is shared by
             the queries of a group of heads (Ainslie et al., 2023). None is h.
@@ -61,14 +65,23 @@ class WindowAttention(CausalAttention[WindowState]):
         num_heads: int,
         head_dim: int,
         *,
-        window: Size = 128,
+        window: Size | None = WINDOW,
         scale: Positive | None = None,
         num_key_heads: Size | None = None,
     ):
         super().__init__(num_heads, head_dim, num_key_heads=num_key_heads)
-        self.window = window
+        self.window = WINDOW if window is None else window
         self.scale = scale
-        self._sizes = self.num_key_heads, window, head_dim  # of what is kept of each sequence
+        self._in_rows = window is None
+
+    @property
+    def _sizes(self) -> tuple[int, int, int]:
+        """The sizes of what is kept of each sequence."""
+        return self.num_key_heads, self.window, self.head_dim
+
+    def lay_in_rows(self, row: int) -> None:
+        if self._in_rows:
+            self.window = ROWS * row
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         self.check(q, k, v)

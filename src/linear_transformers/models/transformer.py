@@ -1,5 +1,6 @@
 """A stack of blocks, vectors to vectors: the core of every model of this project."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -149,6 +150,9 @@ class Transformer(nn.Module):
                 f"{one_way[0].name} has no bidirectional form. Use "
                 "model.causal=true, or a model that `sees everything` in docs/attention.md."
             )
+        if isinstance(max_length, tuple) and len(max_length) > 1:
+            for mixer in self.mixers:
+                mixer.lay_in_rows(math.prod(max_length[1:]))
         # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
         self.norm = norm_of(norm_type, model_dim)
         self.draws = Draws()
