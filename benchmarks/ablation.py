@@ -27,7 +27,7 @@ from math import hypot
 from operator import sub
 from pathlib import Path
 from queue import SimpleQueue
-from statistics import fmean, median, stdev
+from statistics import fmean, median, median_low, stdev
 from typing import Any, NamedTuple
 
 import torch
@@ -166,9 +166,9 @@ def remaining(waiting: Sequence[Job], records: Records, cores: int) -> str:
     taken: dict[str, list[float]] = {}
     for (variant, _), found in records.items():
         taken.setdefault(variant, []).append(found["seconds"])
-    # Medians: a run that was interrupted may have waited for days.
+    # The lower of two: a run that was interrupted may have waited for days.
     usual = median(found["seconds"] for found in records.values())  # of a variant without a run
-    seconds = sum(median(taken.get(job.variant, [usual])) for job in waiting) / cores
+    seconds = sum(median_low(taken.get(job.variant, [usual])) for job in waiting) / cores
     return f"{runs}, some {timedelta(seconds=round(seconds))} on as many cores as now"
 
 

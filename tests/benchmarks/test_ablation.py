@@ -191,7 +191,9 @@ def test_what_is_to_come_is_told(first):
     waiting = [ablation.Job("digits", variant, 2, Path(), ()) for variant in ("linear", "sparse")]
     assert ablation.remaining(waiting, {}, 2) == "2 of 2 runs to come"
     told = ablation.remaining(waiting, records, 2)
-    assert told == "2 of 6 runs to come, some 0:01:30 on as many cores as now"
+    assert told == "2 of 6 runs to come, some 0:01:15 on as many cores as now"
+    records["linear", 1]["seconds"] = 1e6  # interrupted, and continued days later
+    assert ablation.remaining(waiting[:1], records, 1).endswith(" 0:01:00 on as many cores as now")
     assert ablation.remaining([], records, 2) == "0 of 4 runs to come"
 
 
