@@ -1,9 +1,11 @@
 """What a user sees: the bar, the plain lines, the library's example."""
 
 import io
+import math
 import re
 from types import SimpleNamespace
 
+import pytest
 import torch
 from rich.console import Console
 
@@ -14,12 +16,12 @@ from tests.conftest import PROJECT
 from tests.programs import QUICK, figures, run
 
 
-def trainer(step: int) -> SimpleNamespace:
+def trainer(step: int, total: float = 40) -> SimpleNamespace:
     module = object.__new__(Training)
     object.__setattr__(module, "task", SimpleNamespace(figure=Figure("bits_per_dim", "bits/dim")))
     figures = {"train/bits_per_dim": torch.tensor(2.31), "val/bits_per_dim": torch.tensor(2.2)}
     return SimpleNamespace(
-        is_global_zero=True, estimated_stepping_batches=40, current_epoch=2, global_step=step,
+        is_global_zero=True, estimated_stepping_batches=total, current_epoch=2, global_step=step,
         log_every_n_steps=10, sanity_checking=False,
         callback_metrics=figures, lightning_module=module,
     )  # fmt: skip
@@ -39,6 +41,22 @@ def test_the_bar_shows_epoch_steps_bits_and_time_left():
     assert "step 20/40" in shown
     assert "train 2.310  val 2.200  bits/dim" in shown
     assert "left" in shown
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_run_without_an_end_has_no_number_of_steps(terminal, capsys):
+    progress = Progress()
+    progress.console = Console(file=io.StringIO(), force_terminal=terminal, width=120)
+    progress.on_train_start(trainer(0, math.inf), None)
+    for step in (2, 6, 10):
+        progress.on_train_batch_end(trainer(step, math.inf), None, None, None, step)
+        if progress.bar is not None:
+            progress.bar.refresh()
+    progress.on_train_end(trainer(10, math.inf), None)
+    shown = progress.console.file.getvalue() + capsys.readouterr().out
+    assert "step 10" in shown
+    assert "inf" not in shown
+    assert "left" not in shown
 
 
 def test_without_a_terminal_each_validation_is_a_plain_line(tmp_path):

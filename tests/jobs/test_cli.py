@@ -116,6 +116,7 @@ def complaint(monkeypatch, tmp_path):
         ("trainer.logger=false", ("trainer.logger", "set by the program")),
         ("scheduler.total_steps=4", ("scheduler", "total_steps")),
         ("scheduler.warmup=2", ("warmup=2", "below 1")),
+        ("trainer.max_epochs=-1", ("scheduler=warmup_cosine", "known length", "max_steps")),
         ("model=linear model.mixer.attention.eps=nan", ("model.mixer.attention.eps=nan", "finite")),
         ("proposed.transformer.layers=3", ("proposed.transformer.layers", "num_layers")),
         (

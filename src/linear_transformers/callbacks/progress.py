@@ -37,18 +37,18 @@ class Progress(Callback):
         self.printed = (self.start, self.first)
         if not (trainer.is_global_zero and self.console.is_terminal):
             return
+        steps = trainer.estimated_stepping_batches
+        total = steps if steps < math.inf else None
         self.bar = Bar(
-            TextColumn("epoch {task.fields[epoch]}"),
+            TextColumn("{task.fields[epoch]}"),
             BarColumn(bar_width=None),
-            TextColumn("step {task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[step]}"),
             TextColumn("{task.fields[figures]}"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
+            *(() if total is None else (TimeRemainingColumn(), TextColumn("left"))),
             console=self.console,
             transient=True,
         )
-        total = trainer.estimated_stepping_batches
-        self.task = self.bar.add_task("train", total=total, epoch=trainer.current_epoch, figures="")
+        self.task = self.bar.add_task("train", total=total, figures="", **_place(trainer))
         self.bar.start()
 
     def on_train_batch_end(
@@ -58,7 +58,7 @@ class Progress(Callback):
             if time.monotonic() - self.printed[0] > self.every_seconds:
                 self._line(trainer)
             return
-        self.bar.update(self.task, completed=trainer.global_step, epoch=trainer.current_epoch)
+        self.bar.update(self.task, completed=trainer.global_step, **_place(trainer))
         # Reading a figure waits for the device: not at every step.
         if trainer.global_step % max(1, trainer.log_every_n_steps) == 0:  # pyright: ignore
             self.bar.update(self.task, figures=_figures(trainer))
@@ -83,12 +83,7 @@ class Progress(Callback):
         now, total = time.monotonic(), trainer.estimated_stepping_batches
         self.printed = (now, trainer.global_step)
         passed, done = now - self.start, trainer.global_step - self.first
-        parts = [
-            f"epoch {trainer.current_epoch}",
-            f"step {trainer.global_step}/{total}",
-            _figures(trainer),
-            _clock(passed),
-        ]
+        parts = [*_place(trainer).values(), _figures(trainer), _clock(passed)]
         if done and trainer.global_step < total < math.inf:
             parts[-1] += f", {_clock(passed * (total - trainer.global_step) / done)} left"
         print("  ".join(parts), flush=True)
@@ -97,6 +92,13 @@ class Progress(Callback):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def _place(trainer: Trainer) -> dict[str, str]:
+    """Return how far a run is; some have no end."""
+    total = trainer.estimated_stepping_batches
+    of = f"/{total}" if total < math.inf else ""
+    return {"epoch": f"epoch {trainer.current_epoch}", "step": f"step {trainer.global_step}{of}"}
 
 
 def _clock(seconds: float) -> str:

@@ -1,5 +1,6 @@
 """The job behind train.py: train, test, show what the model makes, say how it went."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,8 @@ def _begin(
     trackers = trackers_for(job.logger, _description(job, config, origin, run, task))
     trainer = build_trainer(job, run, task, trackers)
     check_device(job, task, trainer)
+    if job.train and trainer.max_epochs == trainer.max_steps == -1:  # some schedules need an end
+        job.scheduler(job.optimizer(task.model.named_parameters()), math.inf)
     first = trainer.is_global_zero
     if job.train and found is not None and is_trained(found, trainer):
         check_own(found, run)
