@@ -6,8 +6,9 @@
 
 A run is one thread on one core, and as many run as there are cores. What results/ablation-NAME.json
 has of earlier calls, on this machine or another, is taken as it is, unless its arguments were
-others (those of paths aside): it is kept, but is not in the table. A run that was stopped is
-continued. The file is written after each, and a line says how long the rest will take.
+others (those of paths aside): it is kept, but is not in the table. With RESULTS=FOLDER in the
+environment, a table is made anew there. A run that was stopped is continued. The file is written
+after each, and a line says how long the rest will take.
 
 A variant's figure is that of its best validation, on the test set, as a mean over seeds with their
 standard deviation. Its difference from a reference is paired, seed by seed, and has two standard
@@ -22,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from datetime import timedelta
 from math import hypot
 from operator import sub
@@ -41,6 +43,7 @@ from linear_transformers.pictures.tables import markdown
 from linear_transformers.provenance import without_places
 from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import summary
+from linear_transformers.stopping import Stopped, catching
 from linear_transformers.tasks.base import Statistics
 from linear_transformers.tasks.loading import load
 
@@ -124,12 +127,17 @@ def main() -> None:
     if not waiting:
         save()  # the table may be another one
     print(remaining(waiting, records, len(options.cores)), flush=True)
-    for job in run([*waiting], options.cores):
-        records[job.variant, job.seed] = found = record_of(job, plan)
-        save()
-        waiting.remove(job)
-        print(f"{job.variant}, seed {job.seed}: {found['test']:.4f}")
-        print(remaining(waiting, records, len(options.cores)), flush=True)
+    try:
+        with catching(), closing(run([*waiting], options.cores)) as finished:
+            for job in finished:
+                records[job.variant, job.seed] = found = record_of(job, plan)
+                save()
+                waiting.remove(job)
+                print(f"{job.variant}, seed {job.seed}: {found['test']:.4f}")
+                print(remaining(waiting, records, len(options.cores)), flush=True)
+    except Stopped as stopped:
+        print(f"stopped {stopped}; the same command goes on")
+        raise SystemExit(stopped.exit_code) from stopped
     print(markdown(table(records, plan)))
     print(f"written to {measurement.path}")
 
@@ -155,6 +163,12 @@ def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
             records[variant, source["seed"]] = source
         else:
             others.append(source)
+    if others and not records:
+        raise SystemExit(
+            f"error: {path} has {len(others)} runs, all with other arguments, such as "
+            f"{others[-1]['arguments']!r}, and they would leave its table. Give --overrides as "
+            "they have them, or RESULTS=FOLDER for a table of your own."
+        )
     return records, others
 
 
@@ -180,6 +194,8 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     figures |= {f"test_{name}": round(figure, 4) for name, figure in test.items()}
     source = source_of(job.folder)
     first = f"val/{next(iter(test))}"
+    if first not in source["curves"]:
+        raise SystemExit(f"error: {job.folder} was never validated. Leave out what prevents it.")
     source["curves"] = {first: source["curves"][first]}
     return {
         "variant": job.variant,
@@ -192,30 +208,42 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
 
 
 def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
-    """Run jobs, one a core, and yield each as soon as it is done; a finished run ends at once."""
+    """Run jobs, one a core, and yield each as soon as it is done; a finished run ends at once.
+
+    Where this is closed or stopped, runs save what they have, and end.
+    """
     free: SimpleQueue[int] = SimpleQueue()
+    begun: list[subprocess.Popen[str]] = []
     for core in cores:
         free.put(core)
 
     def train(job: Job) -> Job:
         core = free.get()
-        finished = subprocess.run(
+        program = subprocess.Popen(
             job.command,
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             preexec_fn=lambda: os.sched_setaffinity(0, {core}),
         )
+        begun.append(program)
+        printed = "".join(program.communicate())
         free.put(core)
-        if finished.returncode:
-            raise SystemExit(f"{' '.join(job.command)}\n{finished.stdout}{finished.stderr}")
+        if program.returncode:
+            raise SystemExit(f"{' '.join(job.command)}\n{printed}")
         return job
 
     pool = ThreadPoolExecutor(len(cores))
     try:
-        begun = [pool.submit(train, job) for job in jobs]
-        yield from (each.result() for each in as_completed(begun))
+        futures = [pool.submit(train, job) for job in jobs]
+        yield from (each.result() for each in as_completed(futures))
+    except (Stopped, GeneratorExit):
+        pool.shutdown(wait=False, cancel_futures=True)
+        for program in begun:
+            program.terminate()
+        raise
     finally:  # where one has failed, the others are not begun
         pool.shutdown(cancel_futures=True)
 

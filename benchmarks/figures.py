@@ -6,8 +6,9 @@ A paragraph or table with figures has a comment in the line before it, which no 
 
     <!-- from ablation-digits positions-cpu; in 1e-6; given 64 0.9; 13 = 41.2 / 3.17 -->
 
-Its numbers, those in code aside, are values in these files of results/, rounded as they stand; also
-*in* other units, such as bytes in megabytes. Settings, and what others measured, are *given*. A
+Its numbers, those in code aside, are values in the tables of these files of results/, rounded as
+they stand; also *in* other units, such as bytes in megabytes. A line that links to such files has
+the values of these alone. Settings, and what others measured, are *given*. A
 figure that is computed has its formula, of numbers that are in the files or given.
 `<!-- given -->` stands before what holds no measurement at all.
 """
@@ -23,7 +24,9 @@ ROOT = Path(__file__).parent.parent
 NUMBER = r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e-?\d+)?"
 # What asks for a comment: decimals, shares, and what has a unit of time, memory or speed.
 FIGURE = re.compile(rf"\b\d+\.\d+\b|\b(?:{NUMBER}) ?(?:%|(?:ms|s|µs|[kMG]B|times|seconds|BLEU)\b)")
-CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}")  # code, the aims of links, arXiv's numbers
+# Code, the aims of links, arXiv's numbers, names such as CIFAR-10.
+CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}|[A-Za-z]-\d+")
+LINK = re.compile(r"results/([\w-]+)\.json\)")
 MARK = re.compile(r"<!--\s*(from|given)\b(.*?)-->\n?", re.DOTALL)
 
 
@@ -86,12 +89,14 @@ def faults_of(block: Block) -> list[str]:
         return [str(error)]
     if known is None:
         return []
-    numbers = dict.fromkeys(re.findall(rf"(?<![\w.])(?:{NUMBER})(?![\w]*\w)", text))
-    return [
-        f"{number} is in none of the files"
-        for number in numbers
-        if number not in computed and not known.has(number)
-    ]
+    found = {}
+    for line, shown in zip(block.text.split("\n"), text.split("\n"), strict=True):
+        linked = LINK.findall(line)
+        these = known.of(linked) if linked else known
+        for number in re.findall(rf"(?<![\w.])(?:{NUMBER})(?![\w]*\w)", shown):
+            if number not in computed and not these.has(number):
+                found[f"{number} is in none of the files"] = None
+    return [*found]
 
 
 class Known:
@@ -104,8 +109,10 @@ class Known:
     """
 
     def __init__(self, files: list[str], given: list[str], units: list[str]):
+        self.of = lambda some: Known(some, given, units)  # where fewer files are meant
         self.given = {number.replace(",", "") for number in given}
-        values = {x for name in files for x in _values(_content(name))}
+        parts = (_content(name).get(part, []) for name in files for part in ("rows", "summary"))
+        values = {x for part in parts for x in _values(part)}
         self.values = sorted({x * unit for unit in (1.0, *map(float, units)) for x in values})
 
     def has(self, number: str) -> bool:
@@ -175,15 +182,14 @@ def _content(name: str) -> Any:
 
 
 def _values(content: Any) -> Iterator[float]:
-    """Yield the numbers of a measurement, curves and parts of a test set aside."""
+    """Yield the numbers of rows; of texts in them, those of means and their errors."""
     if isinstance(content, dict):
-        for name, value in content.items():
-            if name not in ("curves", "starts", "test_without", "versions", "machine"):
-                yield from _values(value)
+        for value in content.values():
+            yield from _values(value)
     elif isinstance(content, list):
         for value in content:
             yield from _values(value)
-    elif isinstance(content, str):
+    elif isinstance(content, str) and "±" in content:
         yield from (float(x.replace(",", "")) for x in re.findall(NUMBER, content))
     elif isinstance(content, int | float) and not isinstance(content, bool):
         yield float(content)

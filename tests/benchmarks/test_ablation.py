@@ -1,13 +1,17 @@
 """The program that compares variants in pairs."""
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import fmean, stdev
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +19,8 @@ from PIL import Image
 
 from benchmarks import ablation, gallery, record
 from linear_transformers.provenance import ABSOLUTE
+from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.runs.folder import locked
 from linear_transformers.tasks.loading import load
 from tests.conftest import PROJECT, composed
 
@@ -129,17 +135,17 @@ def test_what_is_recorded_is_not_run_again(run, first, tmp_path, monkeypatch):
 
 def test_runs_with_other_overrides_are_others(run, first, tmp_path):
     """What was tried in small must not stand in for what was asked for, nor be lost."""
-    second = run("model.num_layers=2", "--seeds", "0", "--variants", "linear")
-    assert [row["runs"] for row in second["rows"]] == [1]
-    assert len({*figures_of(second, "linear", 0)}) == 2
-    shutil.rmtree(tmp_path / "runs")
-    assert run()["rows"] == first["rows"]
+    before = (tmp_path / "results/ablation-digits.json").read_bytes()
+    with pytest.raises(SystemExit, match=r"has 4 runs, all with other arguments, .*RESULTS=FOLDER"):
+        run("model.num_layers=2", "--seeds", "0", "--variants", "linear")
+    assert (tmp_path / "results/ablation-digits.json").read_bytes() == before
+    assert not (tmp_path / "runs").exists()
 
 
 def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
     """But for one that may have begun before the failure was seen."""
     begun, stopped = [], threading.Event()
-    given = subprocess.run
+    given = subprocess.Popen
 
     class Pool(ThreadPoolExecutor):
         def shutdown(self, wait=True, *, cancel_futures=False):
@@ -152,13 +158,35 @@ def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
             return given(command, **options)
         begun.append(command)
         assert len(begun) == 1 or stopped.wait(60)
-        return subprocess.CompletedProcess(command, 1, "", "error: no memory")
+        return SimpleNamespace(communicate=lambda: ("", "error: no memory"), returncode=1)
 
-    monkeypatch.setattr(ablation.subprocess, "run", failing)
+    monkeypatch.setattr(ablation.subprocess, "Popen", failing)
     monkeypatch.setattr(ablation, "ThreadPoolExecutor", Pool)
     with pytest.raises(SystemExit, match="error: no memory"):
         run("--cores", "0")
     assert len(begun) <= 2  # of four
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_ablation_that_is_stopped_ends_its_runs_and_goes_on_with_them(tmp_path, number):
+    words = [*SMALL[1:], "trainer.max_epochs=2000", "--runs", str(tmp_path / "runs")]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks.ablation", *ARGUMENTS, *words, "--cores", "0"],
+        cwd=PROJECT, env={**os.environ, "RESULTS": str(tmp_path)}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    while not list(tmp_path.glob("runs/*/checkpoints/*.ckpt")):
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.2)
+    process.send_signal(number)  # to it alone, as a scheduler does
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert said.splitlines()[-1].startswith("stopped by ")
+    (folder,) = (tmp_path / "runs").iterdir()  # of four runs
+    lock = locked(folder, folder.name)  # its program has ended
+    assert lock is not None
+    lock.release()
+    assert read_checkpoint(folder / "checkpoints/last.ckpt")["global_step"] > 0
 
 
 def test_a_file_that_cannot_be_continued_is_not_overwritten(run, tmp_path):

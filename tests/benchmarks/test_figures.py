@@ -18,8 +18,10 @@ def faults(tmp_path, monkeypatch):
     """Return the faults of a page beside one measurement."""
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     rows = [{"ms": 12.345, "bytes": 17408, "runs": 5, "against": "-0.121 ± 0.004"}]
+    rows.append({"arguments": "model.dropout=0.5"})
     measured = {"rows": rows, "sources": [{"seconds": 77, "curves": {"x": [3.5]}}]}
     (tmp_path / "speed.json").write_text(json.dumps(measured))
+    (tmp_path / "space.json").write_text(json.dumps({"rows": [{"kB": 3.25}]}))
 
     def faults(text: str) -> list[str]:
         page = tmp_path / "page.md"
@@ -38,7 +40,9 @@ def faults(tmp_path, monkeypatch):
         "<!-- from speed; in 1e-3 -->\n| a | b |\n| - | - |\n| 17.4 kB | 17,408 |",
         "<!-- from speed; 17,400 = 17408 -->\n| 17,400 |",
         "<!-- from speed; given 4 64 -->\nAt 64 values on 4 cores 12.3 ms.",
-        "<!-- from speed; 6.2 = 77 / 12.345; 24.69 = 2 * 12.345; given 2 -->\n6.2 and 24.69 times",
+        "<!-- from speed; 6.2 = 77 / 12.345; 24.69 = 2 * 12.345; given 2 77 -->\n6.2, 24.69 times",
+        "<!-- from speed space -->\n| 3.25 | [x](results/space.json) |\n| 12.3 | |",
+        "<!-- from speed -->\nOn CIFAR-10 with LSH-4 12.3 ms.",
         "<!-- given -->\nPython 3.11, 0.5 seconds",
     ],
 )
@@ -53,9 +57,12 @@ def test_a_page_with_measured_figures_has_no_fault(faults, text):
         ("It is 40 % more, 3 times.", "40 %, 3 times: of which measurement?"),
         ("<!-- from speed -->\nA step takes 12.4 ms.", "12.4 is in none of the files"),
         ("<!-- from speed -->\n| 17.4 kB |", "17.4 is in none of the files"),
-        ("<!-- from speed -->\n80 %, of 77", "80 is in none of the files"),
+        ("<!-- from speed -->\n80 %, of 5", "80 is in none of the files"),
+        ("<!-- from speed -->\nAfter 77 seconds", "77 is in none of the files"),
+        ("<!-- from speed -->\nAt 0.5 of 8 heads", "0.5 is in none of the files"),
+        ("<!-- from speed space -->\n| 12.3 | [x](results/space.json) |", "12.3 is in none of"),
         ("<!-- from speed -->\nA curve's 3.5", "3.5 is in none of the files"),
-        ("<!-- from speed; 6.3 = 77 / 12.345 -->\n6.3 times", "6.3 is 6.2373 by 77 / 12.345"),
+        ("<!-- from speed; given 77; 6.3 = 77 / 12.345 -->\n6.3 times", "6.3 is 6.2373 by 77"),
         ("<!-- from speed; 8 = 78 / 9.75 -->\n8 times", "78 of '8 = 78 / 9.75' is in none"),
         ("<!-- from speed; 8 = f(1) -->\n8 times", "is no figure and its formula"),
         ("<!-- from spede -->\n8 times", "spede.json is not in"),
