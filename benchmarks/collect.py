@@ -18,7 +18,7 @@ from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.folder import Run
-from linear_transformers.runs.metrics import read_metrics, summary
+from linear_transformers.runs.metrics import read_metrics, seconds, summary
 from linear_transformers.runs.sweeps import table_of
 
 POINTS = 30  # of a learning curve
@@ -38,8 +38,8 @@ def main() -> None:
     title = options.title or f"Runs on {options.name}"
     seeds = (source["seed"] for source in sources)
     measurement = Measurement(options.name, title, device=options.device, seeds=seeds)
-    seconds = sum(source["seconds"] for source in sources)
-    print(measurement.save(rows, seconds=seconds, note=options.note, sources=sources))
+    taken = sum(source["seconds"] for source in sources)
+    print(measurement.save(rows, seconds=taken, note=options.note, sources=sources))
 
 
 def rows_of(path: Path, *, named: bool = False) -> list[dict[str, Any]]:
@@ -88,15 +88,14 @@ def source_of(run: Path) -> dict[str, Any]:
 
     Returns:
         `run`, its name; `seed`; `starts`, the provenance of each of its starts; `seconds`, from
-        its first record to its last; and `curves`, see `curves`.
+        its first record to its last, pauses between its starts aside; and `curves`, see `curves`.
     """
     records = read_metrics(Run(run).metrics)
-    times = [record["time"] for record in records] or [0]
     return {
         "run": run.name,
         "seed": _config(run).get("seed"),
         "starts": read_provenance(run),
-        "seconds": round(times[-1] - times[0], 1),
+        "seconds": round(seconds(records), 1),
         "curves": curves(records),
     }
 

@@ -4,6 +4,7 @@ import getpass
 import json
 import os
 import platform
+import re
 import socket
 import subprocess
 import sys
@@ -26,7 +27,8 @@ def git(folder: Path, *arguments: str) -> str:
 def test_this_process_is_described():
     told = provenance.provenance()
     assert told["commit"] == git(PROJECT, "rev-parse", "HEAD")
-    assert told["clean"] == (not git(PROJECT, "status", "--porcelain", "--untracked-files=no"))
+    changed = git(PROJECT, "status", "--porcelain", "--untracked-files=no").splitlines()
+    assert told["clean"] == all(re.match(r" ?\S+ +(results/|RESULTS\.md)", x) for x in changed)
     assert told["versions"]["python"] == platform.python_version()
     assert told["versions"]["torch"].startswith("2.")
     machine = told["machine"]
@@ -117,11 +119,15 @@ def test_changes_since_the_commit_are_told_and_a_foreign_checkout_is_not(tmp_pat
     git(tmp_path, "add", "other.py")
     git(tmp_path, "commit", "-m", "one")
     assert checkout(file) == unknown  # somebody else's checkout
-    git(tmp_path, "add", "train.py")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/speed.json").write_text("1")
+    git(tmp_path, "add", "train.py", "results")
     git(tmp_path, "commit", "-m", "two")
     git(tmp_path, "tag", "-a", "v1", "-m", "a tag is no commit")
     commit = git(tmp_path, "rev-parse", "HEAD")
     (tmp_path / "new.py").write_text("untracked")
+    assert checkout(file) == {"commit": commit, "clean": True}
+    (tmp_path / "results/speed.json").write_text("2")  # as the run before this one may have done
     assert checkout(file) == {"commit": commit, "clean": True}
     (tmp_path / "other.py").write_text("2")
     assert checkout(file) == {"commit": commit, "clean": False}

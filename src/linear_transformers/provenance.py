@@ -23,6 +23,7 @@ from linear_transformers.files import replacing
 # What `git describe --always --abbrev=40 --exclude='*' --dirty` prints, for copies: they have no
 # .git, or that of another commit.
 COMMIT = "LINEAR_TRANSFORMERS_COMMIT"
+MEASUREMENTS = ("results", "RESULTS.md")  # at the top of a checkout
 DISTRIBUTIONS = (
     "linear-transformers", "torch", "triton", "numpy", "lightning",
     "pytorch-fast-transformers", "fla-core", "flash-linear-attention",
@@ -102,7 +103,8 @@ def without_places(argument: str) -> str:
 
 
 def checkout(file: Path = Path(__file__)) -> dict[str, Any]:
-    """Return the commit of the checkout that tracks a file, and whether tracked files equal it.
+    """Return the commit of the checkout that tracks a file, and whether tracked files equal it,
+    measurements aside: who writes one has changed no code.
 
     Args:
         file: A file of the project.
@@ -120,7 +122,9 @@ def checkout(file: Path = Path(__file__)) -> dict[str, Any]:
     try:
         if not state:
             git("ls-files", "--error-unmatch", file.name)  # else the checkout is another project's
-            state = git("describe", "--always", "--abbrev=40", "--exclude=*", "--dirty")
+            code = (":/", *(f":(top,exclude){name}" for name in MEASUREMENTS))
+            changed = git("status", "--porcelain", "--untracked-files=no", "--", *code)
+            state = git("rev-parse", "HEAD") + ("-dirty" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return {"commit": None, "clean": None}
     return {"commit": state.removesuffix("-dirty"), "clean": not state.endswith("-dirty")}

@@ -1,6 +1,7 @@
 """The record of a run, metrics.jsonl: rows of {"time", "step", metric: value, ...}, in order."""
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -36,8 +37,8 @@ def summary(path: Path) -> dict[str, Any]:
             found[f"test_{name}"] = round(values[-1], 4)
     if rates := every("perf/tokens_per_second"):
         found["tokens_per_second"] = round(median(rates))
-    if seconds := every("perf/seconds_per_epoch"):
-        found["seconds_per_epoch"] = round(median(seconds), 2)
+    if epochs := every("perf/seconds_per_epoch"):
+        found["seconds_per_epoch"] = round(median(epochs), 2)
     for table in every("speed/sampling"):
         recurrent = table[0]
         found |= {name: recurrent[name] for name in recurrent if name.endswith("_per_second")}
@@ -45,10 +46,13 @@ def summary(path: Path) -> dict[str, Any]:
         found |= {f"state_bytes_at_{row['length']}": row["bytes"] for row in table}
     if rows:
         found["steps"] = max(map(_steps, rows))
-        # Between a start and the next, which begins with this row, nothing ran.
-        gaps = [b["time"] - a["time"] for a, b in pairwise(rows) if FIGURES not in b]
-        found["minutes"] = round(sum(gaps) / 60, 1)
+        found["minutes"] = round(seconds(rows) / 60, 1)
     return found
+
+
+def seconds(rows: Sequence[dict[str, Any]]) -> float:
+    """Return how long a run took by its record; before a start, whose row has figures, it waited."""
+    return sum(b["time"] - a["time"] for a, b in pairwise(rows) if FIGURES not in b)
 
 
 def _steps(row: dict[str, Any]) -> int:
