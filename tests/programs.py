@@ -18,6 +18,7 @@ from hydra._internal.hydra import Hydra
 
 from linear_transformers.callbacks import performance
 from linear_transformers.callbacks.performance import training_flops_per_token
+from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.sampling import step_milliseconds
 from linear_transformers.tasks import costs
 from linear_transformers.tasks.base import Task
@@ -92,6 +93,14 @@ def join(processes: list[subprocess.Popen], seconds: float = 120) -> list[str]:
     outputs = [process.communicate()[0] for process in processes]
     assert all(process.returncode == 0 for process in processes), "\n".join(outputs)
     return outputs
+
+
+def check_same_bits(run_directory: Path, expected: Path) -> dict[str, Any]:
+    """Check that a run ended at the step and with the weights of another; its last checkpoint."""
+    ours, theirs = (read_checkpoint(d / "checkpoints/last.ckpt") for d in (run_directory, expected))
+    assert ours["global_step"] == theirs["global_step"]
+    torch.testing.assert_close(ours["state_dict"], theirs["state_dict"], rtol=0, atol=0)
+    return ours
 
 
 def forge(checkpoint: dict[str, Any], path: Path) -> None:

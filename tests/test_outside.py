@@ -7,14 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from linear_transformers.config import choices
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tasks.loading import load
 from linear_transformers.testing import check_attention, name_of, promises_of
 from tests.conftest import PROJECT
-from tests.programs import QUICK, complaint, figures, metrics, run
+from tests.programs import QUICK, check_same_bits, complaint, figures, metrics, run
 
 OUTSIDE = Path(__file__).parent / "outside"
 CONF = ("--config-dir", str(OUTSIDE / "conf"))
@@ -37,15 +36,6 @@ def train(runs, *arguments: str) -> str:
 def sample(runs, *arguments: str) -> str:
     forget()
     return run("sample", *CONF, f"paths.runs={runs}", *arguments)
-
-
-def weights(runs, name: str) -> dict[str, torch.Tensor]:
-    return read_checkpoint(runs / name / "checkpoints/last.ckpt")["state_dict"]
-
-
-def assert_same_weights(runs, name: str, other: str) -> None:
-    for key, value in weights(runs, name).items():
-        assert torch.equal(weights(runs, other)[key], value), key
 
 
 @pytest.mark.parametrize("promise", promises_of(AftSimple), ids=name_of)
@@ -81,7 +71,7 @@ def test_an_attention_and_a_feature_map_train_resume_and_sample(tmp_path, choice
     assert f"ckpt={tmp_path}/whole 'allow=[mine]'" in printed
     train(tmp_path, *given, "run_id=half", "test=false")
     train(tmp_path, *given, "run_id=half", "resume=half", "trainer.max_epochs=2")
-    assert_same_weights(tmp_path, "whole", "half")
+    check_same_bits(tmp_path / "half", tmp_path / "whole")
     job = ("ckpt=whole", "images=1", "gif=false", "check=true", f"out={tmp_path}/out")
     assert "largest difference" in sample(tmp_path, *job, "allow=[mine]")
     taken = tmp_path / "taken"
@@ -167,7 +157,7 @@ def test_a_task_from_outside_trains_resumes_reports_and_samples(tmp_path):
 
     train(tmp_path, "data=sums", "run_id=half", "trainer.max_epochs=1")
     train(tmp_path, "data=sums", "run_id=half", "resume=half")
-    assert_same_weights(tmp_path, "whole", "half")
+    check_same_bits(tmp_path / "half", tmp_path / "whole")
     assert sample(tmp_path, "ckpt=whole", "n=3", "allow=[mine]").count("->") == 3
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.cluster.loopback import CannotStartError, Cluster, loopback, wait_until
 from tests.conftest import PROJECT
-from tests.faults.test_processes import RANKS, bits
+from tests.faults.test_processes import RANKS
 from tests.faults.test_stopping import EPOCHS
-from tests.programs import QUICK, read_back, run_apart, wandb_runs
+from tests.programs import QUICK, check_same_bits, read_back, run_apart, wandb_runs
 from tests.runs.test_sweeps import results
 
 PATIENCE = 300.0  # seconds: machines may be busy
@@ -107,12 +106,6 @@ class Job:
                 continue
             if mine <= {*words} and "SLURM_PROCID=1" in words:
                 os.kill(int(process.parent.name), signal.SIGKILL)
-
-
-def check_same_bits(run: Path, expected: Path) -> None:
-    ours, theirs = bits(run), bits(expected)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
 def test_a_job_that_is_warned_of_its_end_goes_on_in_the_queue_to_the_same_bits(

@@ -2,21 +2,16 @@
 
 import os
 import time
-from pathlib import Path
 
 import pytest
-import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT
 from tests.faults.test_machines import script, start
 from tests.faults.test_stopping import EPOCHS, signal_at
+from tests.programs import check_same_bits
 
 RANKS = ("trainer=ddp_cpu",)
-
-
-def bits(path: Path) -> dict[str, torch.Tensor]:
-    return read_checkpoint(path / "checkpoints/last.ckpt")["state_dict"]
 
 
 @pytest.mark.parametrize(
@@ -62,8 +57,7 @@ def test_two_processes_stop_at_one_batch_and_go_on_to_the_same_bits(
     process = start("train", *words, "run_id=part", "resume=auto")
     _, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
-    expected = bits(tmp_path / "whole")
-    assert all(torch.equal(value, expected[n]) for n, value in bits(tmp_path / "part").items())
+    check_same_bits(tmp_path / "part", tmp_path / "whole")
 
 
 def test_one_process_that_fails_ends_the_others(tmp_path):

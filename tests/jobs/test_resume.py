@@ -12,7 +12,7 @@ import torch
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.training.module import Training
 from tests.faults.test_stopping import signal_at
-from tests.programs import QUICK, complaint, figures, forge, metrics, run
+from tests.programs import QUICK, check_same_bits, complaint, figures, forge, metrics, run
 
 TWO_STEPS = (*QUICK, "trainer.limit_train_batches=2", "model.dropout=0.2", "scheduler=constant")
 
@@ -41,11 +41,7 @@ def continued(half, *arguments: str) -> None:
 
 def test_a_resumed_run_ends_with_the_same_weights_to_the_bit(whole, half):
     continued(half)
-    expected = read_checkpoint(whole / "checkpoints/last.ckpt")
-    ours = read_checkpoint(half / "checkpoints/last.ckpt")
-    assert ours["global_step"] == expected["global_step"] == 4
-    for name, value in expected["state_dict"].items():
-        assert torch.equal(ours["state_dict"][name], value), name
+    assert check_same_bits(half, whole)["global_step"] == 4
     assert figures(half, "train/bits_per_dim") == figures(whole, "train/bits_per_dim")
 
 
@@ -84,14 +80,11 @@ def test_a_run_stopped_within_an_epoch_ends_with_the_same_weights(
         with pytest.raises(SystemExit) as stopped:
             run("train", *arguments, *places, "run_id=part")
     assert stopped.value.code == 143
-    whole, part = (tmp_path / f"runs/{name}/checkpoints/last.ckpt" for name in ("whole", "part"))
-    whole, stopped_at = read_checkpoint(whole), read_checkpoint(part)["global_step"]
-    assert stopped_at % (whole["global_step"] // 2), "not within an epoch"
+    whole, part = (tmp_path / "runs" / name for name in ("whole", "part"))
+    stopped_at = read_checkpoint(part / "checkpoints/last.ckpt")["global_step"]
     run("train", *arguments, *places, "run_id=part", "resume=part")
-    part = read_checkpoint(part)
-    assert part["global_step"] == whole["global_step"]
-    for name, value in whole["state_dict"].items():
-        assert torch.equal(part["state_dict"][name], value), name
+    steps = check_same_bits(part, whole)["global_step"]
+    assert stopped_at % (steps // 2), "not within an epoch"
 
 
 @pytest.mark.parametrize(
@@ -132,11 +125,7 @@ def test_a_run_that_is_lengthened_has_the_weights_of_the_longest(tmp_path, unit,
     for end in ENDS[unit]:
         run("train", *words, end, "run_id=parts")
     assert "finished" in run("train", *words, end, "run_id=parts")
-    kept = (tmp_path / f"{name}/checkpoints/last.ckpt" for name in ("parts", "whole"))
-    ours, expected = map(read_checkpoint, kept)
-    assert ours["global_step"] == expected["global_step"]
-    for name, value in expected["state_dict"].items():
-        assert torch.equal(ours["state_dict"][name], value), name
+    ours = check_same_bits(tmp_path / "parts", tmp_path / "whole")
     rows = metrics(tmp_path / "parts")
     steps = [row["step"] for row in rows if "val/bits_per_dim" in row]
     assert steps == [3, 7, 11, 15][: len(steps)]
@@ -153,12 +142,7 @@ def test_a_longer_run_goes_on_after_an_epoch_that_was_not_validated(tmp_path):
     run("train", *words, "trainer.max_epochs=4", "run_id=whole")
     for epochs in (1, 4):
         run("train", *words, f"trainer.max_epochs={epochs}", "run_id=parts")
-    ours, expected = (
-        read_checkpoint(tmp_path / f"{x}/checkpoints/last.ckpt") for x in ("parts", "whole")
-    )
-    assert ours["global_step"] == expected["global_step"] == 16
-    for name, value in expected["state_dict"].items():
-        assert torch.equal(ours["state_dict"][name], value), name
+    assert check_same_bits(tmp_path / "parts", tmp_path / "whole")["global_step"] == 16
 
 
 def test_other_batches_after_an_epoch_are_all_seen(tmp_path):

@@ -26,6 +26,7 @@ from linear_transformers.tasks.speech_recognition.scoring import scores_of, wind
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
 from tests.conftest import PROJECT, configured
 from tests.programs import (
+    check_same_bits,
     complaint,
     every,
     figures,
@@ -161,9 +162,7 @@ def test_a_continued_run_goes_on_with_the_same_data(root):
         root, "half", "model=linear", *SMALL, "trainer.max_epochs=3", "scheduler=constant",
         "resume=half",
     )  # fmt: skip
-    weights = [recogniser_of(root, name).model.state_dict() for name in ("whole", "half")]
-    for name, value in weights[0].items():
-        assert torch.equal(value, weights[1][name]), name
+    check_same_bits(root / "runs/half", root / "runs/whole")
 
 
 def test_recordings_are_written_down_in_every_form(root, recordings, tmp_path):
