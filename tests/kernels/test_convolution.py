@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from benchmarks.machine import thread_count
 from linear_transformers.kernels import convolution
 from linear_transformers.ops.convolution import convolved as defined
 
@@ -80,13 +81,10 @@ def test_rows_may_lie_anywhere():
 @needs_compiler
 def test_any_number_of_threads_gives_the_same_bits():
     x, weight = given((4, 130, 256), 4, torch.float32)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
+    found = []
+    for threads in (1, 2, 3):
+        with thread_count(threads):
             found.append(results(convolution.convolved, x, weight, 0))
-    finally:
-        torch.set_num_threads(before)
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=0, atol=0)
 

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from benchmarks.machine import thread_count
 from linear_transformers.kernels import cpp_dropout
 from linear_transformers.kernels import dropout as operator
 from linear_transformers.kernels.dropout import dropout
@@ -88,14 +89,10 @@ def test_triton_computes_the_same(monkeypatch, kind, width):
 
 @needs_compiler
 def test_any_number_of_threads_drops_the_same():
-    x, before = numbers(64, 65, 129, dtype=torch.float32).detach(), torch.get_num_threads()
-    try:
-        found = []
-        for threads in (1, 2, 3):
-            torch.set_num_threads(threads)
+    x, found = numbers(64, 65, 129, dtype=torch.float32).detach(), []
+    for threads in (1, 2, 3):
+        with thread_count(threads):
             found.append(dropout(x, DRAW, **OPTIONS))
-    finally:
-        torch.set_num_threads(before)
     assert all(torch.equal(found[0], other) for other in found[1:])
 
 

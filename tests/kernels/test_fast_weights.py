@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 
+from benchmarks.machine import thread_count
 from linear_transformers.kernels import fast_weights
 from linear_transformers.kernels.fast_weights import WIDEST, decayed, delta
 from linear_transformers.mixers import DeltaNet, MultiScaleRetention
@@ -127,14 +128,10 @@ def test_long_sequences_in_low_precision_are_rounded_once(name, dtype):
 @pytest.mark.parametrize("name", FORMS)
 def test_any_number_of_threads_gives_the_same_bits(name):
     inputs, state = given(name, 40, dtype=torch.float32)
-    threads = torch.get_num_threads()
     found = []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
+    for threads in (1, 2, 3):
+        with thread_count(threads):
             found.append(results(whole(FORMS[name][0]), inputs, state))
-    finally:
-        torch.set_num_threads(threads)
     for other in found[1:]:
         assert all(torch.equal(x, y) for x, y in zip(found[0], other, strict=True))
 

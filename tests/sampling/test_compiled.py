@@ -6,6 +6,7 @@ from itertools import product
 import pytest
 import torch
 
+from benchmarks.machine import thread_count
 from linear_transformers import kernels
 from linear_transformers.attention import (
     LinearAttention,
@@ -187,15 +188,10 @@ def test_a_sequence_is_the_same_to_the_last_bit_beside_any_others(shape, mixer, 
     tokens = torch.randint(NUM_VALUES, (13, 8))
     stepper = CompiledStepper(model, precision)
     together = stepped(stepper, tokens)
-    threads = torch.get_num_threads()
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            for batch in (1, 2, 5, 7, 13):
-                parts = [stepped(stepper, part) for part in tokens.split(batch)]
-                assert torch.equal(torch.cat(parts), together)
-    finally:
-        torch.set_num_threads(threads)
+    for threads, batch in product((1, 2, 3), (1, 2, 5, 7, 13)):
+        with thread_count(threads):
+            parts = [stepped(stepper, part) for part in tokens.split(batch)]
+        assert torch.equal(torch.cat(parts), together)
 
 
 def test_sampling_draws_what_the_model_draws_at_any_batch_size():
