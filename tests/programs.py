@@ -80,6 +80,14 @@ def run_apart(program: str, *arguments: str, cwd: Path = PROJECT) -> str:
     return outcome.stdout + outcome.stderr
 
 
+def start(program: str, *arguments: str, **options: Any) -> subprocess.Popen:
+    """Start a program as from a shell; its output comes by `communicate`."""
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(
+        [sys.executable, PROJECT / f"{program}.py", *arguments], **(piped | options)
+    )
+
+
 def join(processes: list[subprocess.Popen], seconds: float = 120) -> list[str]:
     """Wait for processes that wait for each other; what each has printed. One that fails ends
     the others."""

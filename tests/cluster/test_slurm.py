@@ -16,7 +16,7 @@ from tests.cluster.loopback import CannotStartError, Cluster, loopback, wait_unt
 from tests.conftest import PROJECT
 from tests.faults.test_processes import RANKS
 from tests.faults.test_stopping import EPOCHS
-from tests.programs import QUICK, check_same_bits, read_back, run_apart, wandb_runs
+from tests.programs import QUICK, check_same_bits, read_back, run_apart, start, wandb_runs
 from tests.runs.test_sweeps import results
 
 PATIENCE = 300.0  # seconds: machines may be busy
@@ -164,11 +164,10 @@ def test_a_job_whose_node_goes_down_goes_on_from_its_last_checkpoint(cluster, wh
 def sweep(cluster: Cluster, folder: Path, *words: str) -> Iterator[subprocess.Popen]:
     """A multirun by submitit, which would wait for ever for a job that was killed."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    process = subprocess.Popen(
-        [sys.executable, PROJECT / "train.py", "-m", *QUICK, "test=false", f"paths.runs={folder}",
-         "hydra/launcher=submitit_slurm", *words],
+    process = start(
+        "train", "-m", *QUICK, "test=false", f"paths.runs={folder}",
+        "hydra/launcher=submitit_slurm", *words,
         env={**os.environ, **cluster.environment, **SLURM}, cwd=PROJECT,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         yield process

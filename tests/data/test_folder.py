@@ -15,7 +15,7 @@ from PIL import ExifTags, Image
 
 from linear_transformers.data import FolderImages, ImageShape
 from tests.conftest import PROJECT, TINY
-from tests.programs import complaint, figures, run
+from tests.programs import complaint, figures, run, start
 
 OPTIONS = {"batch_size": 4, "workers": 0}
 XMP = 700  # a tag of TIFF
@@ -246,11 +246,8 @@ def test_a_signal_that_workers_get_too_is_the_runs_alone(split, name):
     """As from Ctrl-C, `timeout` or Slurm, which tell all processes."""
     words = (*TINY, "data=folder", f"data.path={split}", "data.batch_size=4", "data.workers=1")
     words += ("data.size=4", "trainer=cpu", "trainer.max_epochs=10000", f"paths.runs={split}/runs")
-    with subprocess.Popen(
-        [sys.executable, PROJECT / "train.py", *words, "run_id=a"], start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=PROJECT,
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
+    options = {"start_new_session": True, "stderr": subprocess.STDOUT}
+    with start("train", *words, "run_id=a", **options) as process:
         assert any(line.startswith("epoch 1") for line in process.stdout)
         os.killpg(process.pid, signal.Signals[name])
         said = process.stdout.read()

@@ -6,7 +6,6 @@ import re
 import resource
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from contextlib import contextmanager
@@ -15,17 +14,8 @@ from pathlib import Path
 import pytest
 
 from linear_transformers.runs.checkpoint import read_checkpoint
-from tests.conftest import PROJECT
 from tests.faults.test_stopping import EPOCHS, signal_at
-from tests.programs import QUICK, complaint, run
-
-
-def start(program: str, *arguments: str, **options) -> subprocess.Popen:
-    """Start a program as from a shell; its output comes by `communicate`."""
-    return subprocess.Popen(
-        [sys.executable, PROJECT / f"{program}.py", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
-    )  # fmt: skip
+from tests.programs import QUICK, complaint, run, start
 
 
 def script(folder: Path, name: str, text: str) -> None:
@@ -72,7 +62,6 @@ def test_a_job_of_slurm_is_requeued_once_and_ends(tmp_path, slurm, capsys, name,
 @pytest.mark.parametrize(("resume", "told"), [(("resume=auto",), "requeue 77\n"), ((), "")])
 def test_a_job_that_is_warned_while_it_loads_is_requeued_too(tmp_path, slurm, resume, told):
     process = start("train", *EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", *resume)
-    assert process.stderr is not None
     assert process.stderr.readline() == "loading  PyTorch\n"
     process.send_signal(signal.SIGUSR1)
     _, said = process.communicate(timeout=60)
@@ -149,7 +138,6 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
         "train", *EPOCHS, "trainer.max_epochs=100000", "trainer.check_val_every_n_epoch=50000",
         "callbacks.progress.every_seconds=0.1", f"paths.runs={tmp_path}", "run_id=a",
     )  # fmt: skip
-    assert process.stdout is not None
     next(line for line in process.stdout if line.startswith("epoch"))
     process.send_signal(signal.SIGSTOP)  # so that the first one finds no end of a batch
     process.send_signal(signal.SIGINT)
@@ -161,7 +149,6 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path):
 def test_a_killed_run_goes_on(tmp_path):
     words = (*EPOCHS, f"paths.runs={tmp_path}", "run_id=a", "resume=auto")
     process = start("train", *words, "trainer.max_epochs=100000")
-    assert process.stdout is not None
     lines = (line for line in process.stdout if line.startswith("epoch"))
     for _ in range(3):
         next(lines)

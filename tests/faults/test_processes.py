@@ -7,9 +7,9 @@ import pytest
 
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT
-from tests.faults.test_machines import script, start
+from tests.faults.test_machines import script
 from tests.faults.test_stopping import EPOCHS, signal_at
-from tests.programs import check_same_bits
+from tests.programs import check_same_bits, start
 
 RANKS = ("trainer=ddp_cpu",)
 

@@ -12,7 +12,7 @@ import pytest
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.stopping import Stopped, catching, pass_on
 from tests.conftest import PROJECT
-from tests.programs import QUICK, check_same_bits, figures, metrics, run
+from tests.programs import QUICK, check_same_bits, figures, metrics, run, start
 
 EPOCHS = (
     *QUICK, "trainer.limit_train_batches=4", "trainer.limit_val_batches=3", "data.batch_size=8",
@@ -142,13 +142,8 @@ def test_a_run_whose_log_is_stopped_with_it_is_saved(tmp_path):
     """As by Ctrl-C of `train.py 2>&1 | tee log`."""
     endless = ("trainer.max_epochs=-1", "scheduler=constant")
     words = (*EPOCHS, *endless, f"paths.runs={tmp_path}", "run_id=a")
-    process = subprocess.Popen(
-        [sys.executable, "train.py", *words], cwd=PROJECT,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    for line in process.stdout:
-        if line.startswith(b"epoch"):
-            break
+    process = start("train", *words, stderr=subprocess.STDOUT)
+    next(line for line in process.stdout if line.startswith("epoch"))
     process.stdout.close()
     process.send_signal(signal.SIGINT)
     assert process.wait() == 130

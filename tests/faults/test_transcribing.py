@@ -5,8 +5,6 @@ import shlex
 import shutil
 import signal
 import struct
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -14,8 +12,7 @@ import pytest
 import soundfile
 
 from linear_transformers.tasks.speech_recognition.transcripts import Transcript
-from tests.conftest import PROJECT
-from tests.programs import complaint, run
+from tests.programs import complaint, run, start
 
 SPEECH = (
     "data=espeak", "data.num_train=6", "data.num_val=2", "data.num_test=2", "trainer=cpu",
@@ -49,10 +46,7 @@ def test_a_recording_that_a_manifest_repeats_is_transcribed_as_often(tmp_path):
 def test_a_stopped_job_is_finished_by_the_command_that_it_prints(root, tmp_path, form):
     words = (f"ckpt={root}/runs/a", f"audio={root}/talks", f"format={form}", "batch=1")
     run("transcribe", *words, f"out={tmp_path}/whole")
-    process = subprocess.Popen(
-        [sys.executable, PROJECT / "transcribe.py", *words, f"out={tmp_path}/part"],
-        stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = start("transcribe", *words, f"out={tmp_path}/part")
     part = tmp_path / "part"
     while not (part.is_file() and part.stat().st_size):
         assert process.poll() is None

@@ -2,16 +2,14 @@
 
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 
 from linear_transformers.runs.checkpoint import read_checkpoint
-from tests.conftest import PROJECT, TINY
-from tests.programs import QUICK, metrics, run, run_apart
+from tests.conftest import TINY
+from tests.programs import QUICK, metrics, run, run_apart, start
 
 
 @pytest.fixture(scope="module", params=["linear", "softmax"])
@@ -63,12 +61,10 @@ def test_a_checkpoint_holds_its_configuration_as_plain_data(trained):
 
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_stopped_run_says_how_it_goes_on(tmp_path, sent, code):
-    process = subprocess.Popen(
-        [sys.executable, PROJECT / "train.py", *TINY, "trainer=cpu", "trainer.max_epochs=1000",
-         f"paths.runs={tmp_path}", "run_id=stopped"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    process = start(
+        "train", *TINY, "trainer=cpu", "trainer.max_epochs=1000", f"paths.runs={tmp_path}",
+        "run_id=stopped",
     )  # fmt: skip
-    assert process.stdout is not None
     next(line for line in process.stdout if line.startswith("epoch"))
     process.send_signal(sent)
     _, complaint = process.communicate(timeout=60)

@@ -70,7 +70,6 @@ def test_one_process_at_a_time_trains_a_run(tmp_path, raises_one_line):
     process = subprocess.Popen(
         [sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE, text=True
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "claimed\n"
     with raises_one_line("run_id=mine", f"process {process.pid} on"):
         opened(tmp_path, run_id="mine", resume="auto")

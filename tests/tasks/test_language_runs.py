@@ -4,7 +4,6 @@ import io
 import json
 import math
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,9 +13,9 @@ import torch
 
 import linear_transformers as lt
 from linear_transformers.runs.checkpoint import read_checkpoint
-from tests.conftest import PROJECT, TINY
+from tests.conftest import TINY
 from tests.faults.test_stopping import signal_at
-from tests.programs import check_same_bits, complaint, figures, run
+from tests.programs import check_same_bits, complaint, figures, run, start
 
 LINES = [f"def f{i}(x): return {{'ä': x + {i}}}  # 🎈\n" for i in range(400)]
 SMALL = (
@@ -220,11 +219,7 @@ def test_softmax_is_said_to_get_worse_beyond_what_it_was_trained_on(runs, capsys
 def test_without_end_until_it_is_stopped(runs, tmp_path):
     """What was drawn until then is kept, to the last character."""
     words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", "length=null", "end=false"]
-    process = subprocess.Popen(
-        [sys.executable, PROJECT / "sample.py", *words, f"out={tmp_path}/out"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=PROJECT, bufsize=0,
-    )  # fmt: skip
-    assert process.stdout is not None
+    process = start("sample", *words, f"out={tmp_path}/out", text=False, bufsize=0)
     # Byte by byte: what a buffer has read ahead, communicate() does not see.
     shown = b"".join(process.stdout.read(1) for _ in range(2000))
     process.send_signal(signal.SIGTERM)  # a shell may have us ignore Ctrl-C in the background
@@ -241,10 +236,8 @@ def test_without_end_until_it_is_stopped(runs, tmp_path):
 def test_a_reader_that_has_read_enough_loses_nothing(runs, tmp_path):
     """As `| head` has."""
     words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", "length=null", "end=false"]
-    command = [sys.executable, PROJECT / "sample.py", *words, f"out={tmp_path}/out"]
     with (tmp_path / "err").open("wb") as errors:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, cwd=PROJECT)
-        assert process.stdout is not None
+        process = start("sample", *words, f"out={tmp_path}/out", stderr=errors)
         process.stdout.read(100)
         process.stdout.close()
         assert process.wait(60) == 128 + signal.SIGPIPE
@@ -258,12 +251,10 @@ def test_a_reader_that_has_read_enough_loses_nothing(runs, tmp_path):
 def test_a_full_disk_behind_standard_output_is_told(runs, tmp_path):
     words = [f"paths.runs={runs}", "ckpt=bytes", "prompt=def", f"out={tmp_path}/out"]
     with Path("/dev/full").open("w") as full:
-        process = subprocess.run(
-            [sys.executable, PROJECT / "sample.py", *words],
-            stdout=full, stderr=subprocess.PIPE, text=True, cwd=PROJECT,
-        )  # fmt: skip
+        process = start("sample", *words, stdout=full)
+        _, errors = process.communicate()
     assert process.returncode == 1
-    said = process.stderr.splitlines()[-1]
+    said = errors.splitlines()[-1]
     assert said.startswith("error: ")
     assert said.endswith("Or what is printed goes to a full disk.")
 

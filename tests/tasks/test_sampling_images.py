@@ -2,8 +2,6 @@
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -16,8 +14,7 @@ from linear_transformers.data import Digits
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tasks.loading import load
-from tests.conftest import PROJECT
-from tests.programs import QUICK, complaint, forge, run
+from tests.programs import QUICK, complaint, forge, run, start
 
 AVERAGED = ("callbacks=ema", "callbacks.ema.decay=0.5")
 
@@ -251,10 +248,7 @@ def test_the_animation_ends_with_the_grid(sampled):
 def test_an_interrupted_job_is_continued_where_it_stopped(runs, tmp_path, sampled):
     """Killed outright in its midst: what is there is whole, and is not made again."""
     job = (f"paths.runs={runs}", "ckpt=linear", "mode=generate", "n=40", "batch=1", "seed=5")
-    process = subprocess.Popen(
-        [sys.executable, PROJECT / "sample.py", *job, f"out={tmp_path}/out"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = start("sample", *job, f"out={tmp_path}/out")
     while process.poll() is None and not len(list(tmp_path.glob("out/0*.png"))) > 2:
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
@@ -282,10 +276,9 @@ def test_what_is_continued_is_a_job_of_the_same_seed(runs):
 
 
 def test_ctrl_c_says_how_to_go_on(runs, tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, PROJECT / "sample.py", f"paths.runs={runs}", "ckpt=linear",
-         "mode=generate", "n=4000", "batch=1", f"out={tmp_path}/out"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    process = start(
+        "sample", f"paths.runs={runs}", "ckpt=linear", "mode=generate", "n=4000", "batch=1",
+        f"out={tmp_path}/out",
     )  # fmt: skip
     while process.poll() is None and not list(tmp_path.glob("out/0*.png")):
         time.sleep(0.01)

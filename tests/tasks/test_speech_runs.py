@@ -24,7 +24,7 @@ from linear_transformers.tasks.loading import build_task, load
 from linear_transformers.tasks.speech_recognition import SpeechRecognition
 from linear_transformers.tasks.speech_recognition.scoring import scores_of, windows_of
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
-from tests.conftest import PROJECT, configured
+from tests.conftest import configured
 from tests.programs import (
     check_same_bits,
     complaint,
@@ -33,6 +33,7 @@ from tests.programs import (
     metrics,
     read_back,
     run,
+    start,
     wandb_runs,
 )
 
@@ -285,16 +286,12 @@ def test_a_damaged_pipe_is_not_heard_as_noise(root, recordings, monkeypatch):
 def test_a_pipe_is_heard_by_a_program(root, recordings):
     one = sorted(recordings.iterdir())[0]
     samples, _ = soundfile.read(one, dtype="int16")
-    done = subprocess.run(
-        [
-            sys.executable, PROJECT / "transcribe.py", "ckpt=causal", f"paths.runs={root}/runs",
-            "audio=-", "stream=true",
-        ],
-        input=samples.tobytes(), capture_output=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr.decode()
+    words = ("ckpt=causal", f"paths.runs={root}/runs", "audio=-", "stream=true")
+    process = start("transcribe", *words, stdin=subprocess.PIPE, text=False)
+    printed, said = process.communicate(samples.tobytes())
+    assert process.returncode == 0, said.decode()
     whole = transcribe(root, "causal", one).split("\t")[1].strip()
-    assert done.stdout.decode().strip() == whole
+    assert printed.decode().strip() == whole
 
 
 @pytest.mark.parametrize("frames", [1, 5, 800, 2000, 2001, 2003, 9000])

@@ -12,8 +12,7 @@ import torch
 
 import linear_transformers as lt
 from linear_transformers.tasks.translation.judging import judged
-from tests.conftest import PROJECT
-from tests.programs import check_same_bits, complaint, figures, run
+from tests.programs import check_same_bits, complaint, figures, run, start
 
 TINY = (
     "data=transduction", "data.function=copy", "data.max_length=6", "data.num_train=60",
@@ -100,10 +99,8 @@ def test_draws_depend_on_the_seed_and_the_lines_number(runs, tmp_path):
 @pytest.fixture
 def piped(runs):
     """A program that translates what is written to it."""
-    with subprocess.Popen(
-        [sys.executable, "translate.py", f"paths.runs={runs}", "ckpt=tiny", "text=-"],
-        cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as process:  # fmt: skip
+    words = (f"paths.runs={runs}", "ckpt=tiny", "text=-")
+    with start("translate", *words, stdin=subprocess.PIPE, text=False) as process:
         yield process
 
 
