@@ -1,6 +1,7 @@
 """What a user reads: help at once, and one line for whatever can be mended."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,26 +10,19 @@ from urllib.error import URLError
 
 import pytest
 
-import sample
-import train
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs.composition import register_project, values_of, with_names
 from linear_transformers.jobs.named import runs_of, use_of
+from tests import programs
 from tests.conftest import CONF, PROJECT
 
 
 @pytest.fixture
-def complaint(monkeypatch, tmp_path):
+def complaint(tmp_path):
     """The one line that a command ends with, given that it fails and leaves nothing behind."""
 
-    def of(program, *arguments: str) -> str:
-        argv = [program.__file__, f"paths.runs={tmp_path}/runs", *arguments]
-        monkeypatch.setattr(sys, "argv", argv)
-        with pytest.raises(SystemExit) as stopped:
-            program.main()
-        message = str(stopped.value)
-        assert message.startswith("error: ")
-        assert "\n" not in message
+    def of(program: str, *arguments: str) -> str:
+        message = programs.complaint(program, f"paths.runs={tmp_path}/runs", *arguments)
         assert not list(tmp_path.glob("runs/*"))
         return message
 
@@ -128,18 +122,20 @@ def complaint(monkeypatch, tmp_path):
     ],
 )
 def test_a_wrong_argument_gets_one_line(complaint, argument, words):
-    message = complaint(train, *argument.split())
+    message = complaint("train", *argument.split())
     assert all(word in message for word in words), message
 
 
 def test_a_kernel_that_cannot_run_here_gets_one_line(complaint, no_triton_on_cpus):
-    message = complaint(train, "model=linear", "model.mixer.attention.kernel=triton", "trainer=cpu")
+    message = complaint(
+        "train", "model=linear", "model.mixer.attention.kernel=triton", "trainer=cpu"
+    )
     assert "kernel=triton cannot run: it is made for GPUs" in message
     assert "kernel=auto" in message
 
 
 def test_a_feature_map_for_a_model_that_has_none_is_refused(complaint):
-    message = complaint(train, "model=softmax", "model/feature_map=relu")
+    message = complaint("train", "model=softmax", "model/feature_map=relu")
     assert "model/feature_map is not part of this configuration" in message
     assert "choose another model." in message
 
@@ -151,13 +147,13 @@ def test_a_missing_data_set_is_named_and_leaves_the_runs_name_free(
         raise URLError("no route to host")
 
     monkeypatch.setattr("torchvision.datasets.mnist.download_and_extract_archive", no_network)
-    message = complaint(train, "data=mnist", f"data.root={tmp_path}/empty", "run_id=mine")
+    message = complaint("train", "data=mnist", f"data.root={tmp_path}/empty", "run_id=mine")
     assert "MNIST" in message
     assert "data.root=DIR" in message
 
 
 def test_testing_without_a_checkpoint_is_refused(complaint):
-    assert "resume=RUN_OR_FILE" in complaint(train, "train=false")
+    assert "resume=RUN_OR_FILE" in complaint("train", "train=false")
 
 
 @pytest.mark.parametrize(
@@ -172,15 +168,14 @@ def test_testing_without_a_checkpoint_is_refused(complaint):
 def test_a_wrong_argument_of_sample_gets_one_line(complaint, argument, words, monkeypatch):
     monkeypatch.chdir(PROJECT)
     given = () if argument.startswith(("ckpt", "n=1")) else ("ckpt=README.md",)
-    message = complaint(sample, *given, argument)
+    message = complaint("sample", *given, argument)
     assert all(word in message for word in words), message
 
 
-def test_a_run_directory_that_cannot_be_written_is_named(monkeypatch, tmp_path):
+def test_a_run_directory_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr(sys, "argv", [train.__file__, f"paths.runs={tmp_path}/file/runs"])
-    with pytest.raises(SystemExit, match=r"cannot be written .*paths\.runs=DIR"):
-        train.main()
+    message = programs.complaint("train", f"paths.runs={tmp_path}/file/runs")
+    assert re.search(r"cannot be written .*paths\.runs=DIR", message)
 
 
 def test_a_traceback_is_shown_when_asked_for(tmp_path):
@@ -393,4 +388,4 @@ LIGHTNINGS = "lightning.pytorch.callbacks"
     ],
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused_at_once(complaint, words, said):
-    assert said in complaint(train, *words)
+    assert said in complaint("train", *words)
