@@ -278,41 +278,41 @@ def test_names_are_what_was_typed_and_no_numbers(word, taken, names):
     assert values_of(word.partition("=")[0], [taken]) == names
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ("train.py data=arrays data.path=gone.npz", "data.path=gone.npz does not exist"),
-        ("train.py data=manifest data.train=gone.jsonl data.test=-", "data.train=gone.jsonl"),
-        ("train.py data=folder data.path=", "data.path is empty. Give it a file or a folder"),
-        ("train.py resume=gone", "gone is neither a run nor a checkpoint file"),
-        ("train.py run_id=a/b", "run_id=a/b is not a plain name"),
-        ("train.py run_id=taken", "run_id=taken exists already"),
-        ("train.py resume=12e4567", "12e4567 is neither a run nor a checkpoint file"),
-        ("sample.py ckpt=gone", "gone is neither a run nor a checkpoint file"),
-        ("sample.py ckpt=taken image=gone.png", "image=gone.png does not exist"),
-        ("transcribe.py ckpt=taken audio=gone.flac", "audio=gone.flac does not exist"),
-    ],
-)
-def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path, arguments, words):
+REFUSED_EARLY = {
+    "train.py data=arrays data.path=gone.npz": "data.path=gone.npz does not exist",
+    "train.py data=manifest data.train=gone.jsonl data.test=-": "data.train=gone.jsonl",
+    "train.py data=folder data.path=": "data.path is empty. Give it a file or a folder",
+    "train.py resume=gone": "gone is neither a run nor a checkpoint file",
+    "train.py run_id=a/b": "run_id=a/b is not a plain name",
+    "train.py run_id=taken": "run_id=taken exists already",
+    "train.py resume=12e4567": "12e4567 is neither a run nor a checkpoint file",
+    "sample.py ckpt=gone": "gone is neither a run nor a checkpoint file",
+    "sample.py ckpt=taken image=gone.png": "image=gone.png does not exist",
+    "transcribe.py ckpt=taken audio=gone.flac": "audio=gone.flac does not exist",
+}
+
+
+def test_what_is_not_there_is_refused_before_torch_is_imported(tmp_path):
+    """One process calls them all: what one imported, all later ones would have."""
     (tmp_path / "runs/taken/checkpoints").mkdir(parents=True)
     (tmp_path / "runs/taken/checkpoints/best.ckpt").touch()
     task = "linear_transformers.tasks.ImageGeneration"
     (tmp_path / "runs/taken/config.yaml").write_text(f"task: {{_target_: {task}}}")
-    program, *given = arguments.split()
+    calls = [f"{line} paths.runs={tmp_path}/runs".split() for line in REFUSED_EARLY]
     code = (
         "import sys, runpy\n"
-        f"sys.argv = {[program, f'paths.runs={tmp_path}/runs', *given]}\n"
-        f"try: runpy.run_path({program!r}, run_name='__main__')\n"
-        "except SystemExit as end: print(end)\n"
-        "print('torch' in sys.modules)"
+        f"for call in {calls}:\n"
+        "    sys.argv = call\n"
+        "    try: runpy.run_path(call[0], run_name='__main__')\n"
+        "    except SystemExit as end: print(end, 'torch' in sys.modules)"
     )
     outcome = subprocess.run(
         [sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=True
     )
-    message, loaded = outcome.stdout.splitlines()
-    assert message.startswith("error: ")
-    assert words in message
-    assert loaded == "False"
+    for line, words in zip(outcome.stdout.splitlines(), REFUSED_EARLY.values(), strict=True):
+        assert line.startswith("error: ")
+        assert words in line
+        assert line.endswith(" False")
 
 
 LIGHTNINGS = "lightning.pytorch.callbacks"
