@@ -3,6 +3,7 @@
 import argparse
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -327,18 +328,21 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     assert named == {"run": "tiny", **row}
 
 
-def test_a_run_that_did_not_say_how_it_came_about_is_not_reported(results, tmp_path, monkeypatch):
-    run(
-        "train",
-        *QUICK,
-        "optimizer=radam",
-        f"paths.runs={tmp_path}/runs",
-        "run_id=tiny",
-        "test=false",
-    )
-    for path in (tmp_path / "runs/tiny").glob("provenance*"):
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory):
+    """A run of one step."""
+    runs = tmp_path_factory.mktemp("runs")
+    run("train", *QUICK, "optimizer=radam", f"paths.runs={runs}", "run_id=tiny", "test=false")
+    return runs / "tiny"
+
+
+def test_a_run_that_did_not_say_how_it_came_about_is_not_reported(
+    tiny, results, tmp_path, monkeypatch
+):
+    folder = shutil.copytree(tiny, tmp_path / "tiny")
+    for path in folder.glob("provenance*"):
         path.unlink()
-    call(collect, monkeypatch, "tiny", f"{tmp_path}/runs/tiny")
+    call(collect, monkeypatch, "tiny", str(folder))
     with pytest.raises(SystemExit, match=r"tiny\.json lacks: command of a run, commit of a run"):
         call(report, monkeypatch)
     assert not (tmp_path / "RESULTS.md").exists()
@@ -398,16 +402,8 @@ def test_lists_of_plain_values_are_on_one_line_and_nothing_else_changes():
     assert "[1],\n" in text
 
 
-def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch, capsys):
-    run(
-        "train",
-        *QUICK,
-        "optimizer=radam",
-        f"paths.runs={tmp_path}/runs",
-        "run_id=tiny",
-        "test=false",
-    )
-    call(precision, monkeypatch, "tiny", "tiny", f"--runs={tmp_path}/runs", "--images=6")
+def test_the_cost_of_rounded_weights_is_measured(tiny, results, monkeypatch):
+    call(precision, monkeypatch, "tiny", "tiny", f"--runs={tiny.parent}", "--images=6")
     measurement = json.loads((results / "precision.json").read_text())
     rows = measurement["rows"]
     assert [source["run"] for source in measurement["sources"]] == ["tiny"]
@@ -416,7 +412,7 @@ def test_the_cost_of_rounded_weights_is_measured(results, tmp_path, monkeypatch,
     assert [(row["precision"], row["images"]) for row in rows[:3]] == [
         ("float32", 6), ("bfloat16", 6), ("int8", 6)
     ]  # fmt: skip
-    trained = load(tmp_path / "runs/tiny/checkpoints/best.ckpt", device="cpu")
+    trained = load(tiny / "checkpoints/best.ckpt", device="cpu")
     values = to_sequences(trained.data().splits.test[:6]).long()
     known = torch.zeros(values.shape[1], dtype=torch.bool)
     bits, _ = bits_per_dim(trained.task.model, trained.task.distribution, values, known)

@@ -11,6 +11,13 @@ from benchmarks import curves, plots, record
 from benchmarks.plans import PLANS
 
 
+@pytest.fixture(autouse=True)
+def _called(tmp_path, monkeypatch) -> None:
+    """As `python -m benchmarks.curves digits`, with the test's folder of results."""
+    monkeypatch.setattr(record, "RESULTS", tmp_path)
+    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
+
+
 def run(variant: str, values: list[float], arguments: str = "a") -> dict:
     curve = {"val/x": {"step": [10, 20, 30][: len(values)], "value": values}}
     return {"variant": variant, "arguments": arguments, "curves": curve}
@@ -38,8 +45,6 @@ def test_outliers_leave_the_others_room():
 
 def test_what_ends_where_others_begin_is_in_the_picture(tmp_path, monkeypatch):
     """As LSH attention on copying: far behind, and still on its way."""
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
     ends = {"linear": 0.01, "softmax": 0.0, "linear_conv": 0.02, "sparse": 0.5, "lsh1": 2.0}
     runs = [run(name, [1.0, end]) for name, end in ends.items()]
     monkeypatch.setattr(curves, "PLANS", {"digits": PLANS["digits"]._replace(variants=ends)})
@@ -51,8 +56,6 @@ def test_what_ends_where_others_begin_is_in_the_picture(tmp_path, monkeypatch):
 
 
 def test_runs_that_were_called_otherwise_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
     runs = [run("linear", [3.0, 2.0]), run("linear", [9.0, 9.0], arguments="b")]
     runs.append({**run("softmax", []), "curves": {}})
     measured(tmp_path, runs, ("linear", "softmax"))
@@ -65,9 +68,7 @@ def test_runs_that_were_called_otherwise_are_left_out(tmp_path, monkeypatch):
     assert (tmp_path / "ablation-digits-curves.png").is_file()
 
 
-def test_what_was_not_trained_says_what_to_call(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
+def test_what_was_not_trained_says_what_to_call(tmp_path):
     with pytest.raises(SystemExit, match=r"python -m benchmarks\.ablation digits"):
         curves.main()
     (tmp_path / "ablation-digits.json").write_text("{}")
@@ -75,9 +76,7 @@ def test_what_was_not_trained_says_what_to_call(tmp_path, monkeypatch):
         curves.main()
 
 
-def test_a_variant_without_costs_says_what_to_call(tmp_path, monkeypatch):
-    monkeypatch.setattr(record, "RESULTS", tmp_path)
-    monkeypatch.setattr(sys, "argv", ["curves", "digits"])
+def test_a_variant_without_costs_says_what_to_call(tmp_path):
     measured(
         tmp_path, [run("linear", [3.0, 2.0]), run("softmax", [3.0, 2.0])], ("linear", "softmax")
     )
