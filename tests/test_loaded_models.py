@@ -14,13 +14,11 @@ from PIL import Image
 
 import linear_transformers as lt
 from tests.programs import QUICK, run
-from tests.tasks.test_speech_runs import RATE, SMALL, TINY
+from tests.tasks.test_speech_runs import CORPUS, RATE, SMALL
 
 COPY = ("data=copy", "data.max_length=5", "data.num_sequences=64", "data.num_held_out=8",
         "data.batch_size=8", "trainer.max_steps=1")  # fmt: skip
-
-
-SPEECH = (*(word for word in TINY if word.startswith("data")), *SMALL)
+SPEECH = (*CORPUS, *SMALL)
 
 
 @pytest.fixture(scope="module")

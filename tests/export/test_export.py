@@ -17,9 +17,9 @@ import linear_transformers as lt
 from linear_transformers.runs.exported import CARD, CONFIG, EXAMPLES, PACKAGE, WEIGHTS, portable
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, run
-from tests.tasks.test_speech_runs import SMALL, TINY
+from tests.tasks.test_speech_runs import CORPUS, SMALL
 
-SPEECH = (*(word for word in TINY if word.startswith("data")), *SMALL)
+SPEECH = (*CORPUS, *SMALL)
 TEXT = "To be, or not to be. " * 40
 
 

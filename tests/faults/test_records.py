@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -171,8 +172,6 @@ def test_a_damaged_file_of_images_is_named(tmp_path, damage):
         header = np.lib.format.header_data_from_array_1_0(images) | {"shape": (10**12, 8, 8)}
         with (tmp_path / "x.npy").open("wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-        import zipfile
-
         with zipfile.ZipFile(path, "w") as archive:
             for name in ("x_train", "x_test"):
                 archive.write(tmp_path / "x.npy", f"{name}.npy")
@@ -182,7 +181,6 @@ def test_a_damaged_file_of_images_is_named(tmp_path, damage):
 
 @pytest.mark.parametrize("words", [(), ("trainer.gradient_clip_val=null",)])
 def test_numbers_that_are_none_reach_no_checkpoint(again, words):
-    good = (again / "checkpoints/last.ckpt").read_bytes()
     options = (
         *FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto", "trainer.max_epochs=9",
         "resume_optimizer=keep", "scheduler=constant", "optimizer.lr=1e30", *words,
@@ -193,10 +191,9 @@ def test_numbers_that_are_none_reach_no_checkpoint(again, words):
     assert f"Last good checkpoint: {again}/checkpoints/last.ckpt" in message
     for path in (again / "checkpoints").glob("*.ckpt"):
         assert all(x.isfinite().all() for x in read_checkpoint(path)["state_dict"].values())
-    assert len(good)
 
 
-def test_a_signal_writes_no_nan_over_a_good_checkpoint(again, tmp_path):
+def test_a_signal_writes_no_nan_over_a_good_checkpoint(again):
     options = (
         *FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto", "trainer.max_epochs=9",
         "resume_optimizer=new", "scheduler=constant", "optimizer.lr=1e30",

@@ -38,10 +38,12 @@ from tests.programs import (
 )
 
 RATE = 16000
-TINY = (
+CORPUS = (
     "data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3", "data.batch_frames=900",
-    "trainer=cpu", "logger=none", "trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1",
-    "trainer.log_every_n_steps=1",
+)  # fmt: skip
+TINY = (
+    *CORPUS, "trainer=cpu", "logger=none", "trainer.max_epochs=2",
+    "trainer.check_val_every_n_epoch=1", "trainer.log_every_n_steps=1",
 )  # fmt: skip
 SMALL = ("model.num_layers=2", "model.num_heads=2", "model.model_dim=16")
 

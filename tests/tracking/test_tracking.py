@@ -254,7 +254,7 @@ def test_tensorboard_shows_figures_pictures_and_the_configuration(tmp_path):
     assert "tensorboard --logdir" in printed
     events = reader.EventAccumulator(str(tmp_path / "a/tensorboard")).Reload()
     tags = events.Tags()
-    ours = [row["val/bits_per_dim"] for row in metrics(tmp_path / "a") if "val/bits_per_dim" in row]
+    ours = figures(tmp_path / "a", "val/bits_per_dim")
     assert [scalar.value for scalar in events.Scalars("val/bits_per_dim")] == pytest.approx(ours)
     assert len(ours) == 2
     assert {"samples/generated", "samples/completed", "samples/test"} <= set(tags["images"])
@@ -287,7 +287,7 @@ def test_mlflow_keeps_one_run_in_one_database(tmp_path):
         "mine": "true",
     }.items() <= mlflow_run.data.tags.items()
     found = client.get_metric_history(mlflow_run.info.run_id, "val/bits_per_dim")
-    ours = [row["val/bits_per_dim"] for row in metrics(tmp_path / "a") if "val/bits_per_dim" in row]
+    ours = figures(tmp_path / "a", "val/bits_per_dim")
     assert [metric.value for metric in found] == pytest.approx(ours)
     assert len(list((tmp_path / "mlflow").rglob("images/*.png"))) == 2 * 3
     assert list((tmp_path / "mlflow").rglob("sampling.md"))
