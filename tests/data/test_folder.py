@@ -14,6 +14,7 @@ import pytest
 from PIL import ExifTags, Image
 
 from linear_transformers.data import FolderImages, ImageShape
+from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import PROJECT, TINY
 from tests.programs import complaint, figures, run, start
 
@@ -252,8 +253,10 @@ def test_a_signal_that_workers_get_too_is_the_runs_alone(split, name):
         os.killpg(process.pid, signal.Signals[name])
         said = process.stdout.read()
     assert process.returncode == 128 + signal.Signals[name], said
-    assert "resume=auto" in said
-    assert (split / "runs/a/checkpoints/last.ckpt").is_file()
+    assert "stopped  by" in said
+    assert "run_id=a resume=auto" in said
+    assert read_checkpoint(split / "runs/a/checkpoints/last.ckpt")["global_step"] > 0
+    assert not list(split.rglob("*.part"))
 
 
 @pytest.mark.parametrize("workers", [0, 1])

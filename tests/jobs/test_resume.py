@@ -213,12 +213,15 @@ def test_other_images_are_refused(whole, tmp_path):
     assert "these have height=6" in message
 
 
-def test_the_pictures_of_the_first_part_are_kept(half):
+def test_the_pictures_and_the_record_of_the_first_part_are_kept(half):
+    rows = metrics(half)
     before = {path: path.read_bytes() for path in half.rglob("*.png")}
     assert before
     continued(half)
     assert {path: path.read_bytes() for path in before} == before
     assert len(list(half.rglob("grid.png"))) == 2
+    assert metrics(half)[: len(rows)] == rows
+    assert len(metrics(half)) > len(rows)
 
 
 def test_memory_can_be_saved_after_the_fact(half):

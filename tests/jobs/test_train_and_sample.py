@@ -1,15 +1,11 @@
-"""The whole job, as programs: train, look at the run, sample from it, continue it."""
+"""What a run leaves that was trained by a program of its own."""
 
-import shutil
-import signal
 from pathlib import Path
 
 import pytest
 import torch
 
-from linear_transformers.runs.checkpoint import read_checkpoint
-from tests.conftest import TINY
-from tests.programs import QUICK, metrics, run, run_apart, start
+from tests.programs import QUICK, metrics, run_apart
 
 
 @pytest.fixture(scope="module", params=["linear", "softmax"])
@@ -57,35 +53,3 @@ def test_a_checkpoint_holds_its_configuration_as_plain_data(trained):
     checkpoint = torch.load(trained[0] / "checkpoints/best.ckpt", weights_only=True)
     assert checkpoint["config"]["model"]["num_layers"] == 2
     assert checkpoint["shape"] == {"height": 8, "width": 8, "channels": 1, "num_levels": 17}
-
-
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_stopped_run_says_how_it_goes_on(tmp_path, sent, code):
-    process = start(
-        "train", *TINY, "trainer=cpu", "trainer.max_epochs=1000", f"paths.runs={tmp_path}",
-        "run_id=stopped",
-    )  # fmt: skip
-    next(line for line in process.stdout if line.startswith("epoch"))
-    process.send_signal(sent)
-    _, complaint = process.communicate(timeout=60)
-    assert process.returncode == code
-    assert "stopped  by" in complaint
-    assert "run_id=stopped resume=auto" in complaint
-    assert read_checkpoint(tmp_path / "stopped/checkpoints/last.ckpt")["global_step"] > 0
-    assert not list(tmp_path.rglob("*.part"))
-
-
-def test_a_run_continues_from_its_last_checkpoint(trained, tmp_path):
-    model = read_checkpoint(trained[0] / "checkpoints/last.ckpt")["config"]["model"]
-    kind = "softmax" if "Softmax" in model["mixer"]["attention"]["_target_"] else "linear"
-    shutil.copytree(trained[0], tmp_path / "tiny")
-    count = len(metrics(tmp_path / "tiny"))
-    run(
-        "train", *QUICK, f"model={kind}", f"paths.runs={tmp_path}", "run_id=tiny",
-        "resume=tiny", "trainer.max_epochs=2",
-    )  # fmt: skip
-    after = metrics(tmp_path / "tiny")
-    assert len(after) > count
-    assert after[:count] == metrics(trained[0])[:count]
-    assert max(row["step"] for row in after) == 2
-    assert read_checkpoint(tmp_path / "tiny/checkpoints/last.ckpt")["global_step"] == 2
