@@ -13,7 +13,7 @@ from linear_transformers.tasks import SpeechRecognition
 from linear_transformers.tasks.loading import build_task
 from tests.catalogue import TRANSFORMERS
 from tests.conftest import TINY, configured
-from tests.programs import QUICK, complaint, figures, run
+from tests.programs import QUICK, complaint, figures, read_back, run, wandb_runs
 
 
 @pytest.mark.parametrize("accumulated", [1, 3])
@@ -33,17 +33,18 @@ def test_tokens_a_second_count_every_batch_and_all_the_time(tmp_path, monkeypatc
     assert min(norms) > 0
 
 
-def test_a_run_that_diverges_stops_and_saves_nothing_bad(tmp_path):
+def test_a_run_that_diverges_stops_saves_nothing_bad_and_is_marked_as_failed(tmp_path):
     message = complaint(
         "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "optimizer=adamw",
         "optimizer.lr=1e30", "scheduler=constant", "trainer.max_epochs=5",
-        "trainer.limit_train_batches=3",
+        "trainer.limit_train_batches=3", "logger=wandb",
     )  # fmt: skip
     assert "train/loss is not finite" in message
     assert "debug=anomaly" in message
     for path in (tmp_path / "a/checkpoints").iterdir():
         weights = read_checkpoint(path)["state_dict"].values()
         assert all(weight.isfinite().all() for weight in weights)
+    assert read_back(wandb_runs(tmp_path)[0])["exit"][0]["exit_code"] == 1
 
 
 @pytest.mark.parametrize(("attention", "growth"), [("linear", 1.0), ("softmax", 2.0)])

@@ -199,15 +199,6 @@ def test_each_job_of_a_multirun_is_a_run_of_its_own(tmp_path):
         assert one["exit"]
 
 
-def test_a_job_that_fails_is_marked_so(tmp_path):
-    complaint(
-        "train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "optimizer=adamw",
-        "optimizer.lr=1e30", "scheduler=constant", "trainer.max_epochs=5",
-        "trainer.limit_train_batches=3",
-    )  # fmt: skip
-    assert read_back(wandb_runs(tmp_path)[0])["exit"][0]["exit_code"] == 1
-
-
 def test_checkpoints_become_artifacts_only_when_asked(tmp_path):
     run(
         "train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false",
