@@ -11,7 +11,7 @@ COPY = (
 )  # fmt: skip
 
 
-def test_a_run_reports_accuracy_words_and_state(tmp_path):
+def test_a_run_reports_accuracy_words_and_state_and_its_model_copies(tmp_path):
     printed = run("train", *COPY, f"paths.runs={tmp_path}", "run_id=a")
     assert "words of 10 symbols, copied: sequences of up to 12" in printed
     for words in ("accuracy", "whole words", "some of them", "ms a step", "kB"):
@@ -24,10 +24,6 @@ def test_a_run_reports_accuracy_words_and_state(tmp_path):
     assert read_checkpoint(tmp_path / "a/checkpoints/best.ckpt")["shape"] == {
         "max_length": 12, "num_symbols": 10
     }  # fmt: skip
-
-
-def test_a_copying_model_copies_test_words(tmp_path):
-    run("train", *COPY, f"paths.runs={tmp_path}", "run_id=a", "test=false")
     printed = run("sample", f"paths.runs={tmp_path}", "ckpt=a", "n=3")
     assert "whole words" in printed
     assert "of 3" in printed
