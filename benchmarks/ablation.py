@@ -21,7 +21,7 @@ import hashlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from datetime import timedelta
@@ -207,7 +207,7 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
     }
 
 
-def run(jobs: Sequence[Job], cores: Sequence[int]) -> Iterator[Job]:
+def run(jobs: Sequence[Job], cores: Sequence[int]) -> Generator[Job]:
     """Run jobs, one a core, and yield each as soon as it is done; a finished run ends at once.
 
     Where this is closed or stopped, runs save what they have, and end.

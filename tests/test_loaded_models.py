@@ -109,6 +109,8 @@ def test_images_are_completed_as_sample_completes_them(runs, model, tmp_path):
     given[:3] = True
     masked = model.complete(model.images("test")[3:4], mask=given, n=2, seed=5)
     np.testing.assert_array_equal(masked, drawn)
+    masked = model.complete(model.images("test")[3:4], mask=torch.from_numpy(given), n=2, seed=5)
+    np.testing.assert_array_equal(masked, drawn)
     for number, image in enumerate(drawn):
         with Image.open(tmp_path / f"out/0003-{number}.png") as picture:
             shown = np.asarray(picture.convert("L").resize((8, 8), Image.Resampling.NEAREST))
@@ -140,6 +142,8 @@ def test_a_prefix_is_held_read_on_and_forked(model):
     assert held.values.tolist() == values[:32].tolist()
     grown = model.prefix(values[:31]).read(np.uint8(values[31]))  # as a picture has it
     torch.testing.assert_close(grown.probabilities, held.probabilities, rtol=1e-4, atol=1e-6)
+    drawn = torch.multinomial(held.probabilities, 1)
+    assert held.read(drawn).values.tolist() == [*held.values.tolist(), *drawn.tolist()]
     # Likelihood by steps is likelihood in parallel.
     prefix, nats = model.prefix(), 0.0
     for value in values.tolist():
@@ -176,6 +180,8 @@ def test_what_does_not_fit_is_refused(model, raises_one_line):
         model.prefix_of(images, rows=-3)
     with raises_one_line("[4, 8] of bool", "[8, 8] of bool"):
         model.complete(images, mask=np.ones((4, 8), bool))
+    with raises_one_line("a step reads one integer"):
+        model.prefix().read(torch.arange(2))
     with raises_one_line("[0, 8, 8, 1]"):
         model.complete(images[:0])
     with raises_one_line("n=0", "at least 1"):

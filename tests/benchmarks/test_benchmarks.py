@@ -309,7 +309,7 @@ def test_finished_runs_are_collected_and_reported(results, tmp_path, monkeypatch
     (source,) = measurement["sources"]
     assert (source["run"], source["seed"], source["starts"]) == ("tiny", 5, [written])
     assert measurement["seeds"] == [5]
-    assert measurement["seconds"] == source["seconds"] == round(60 * row["minutes"], 1) > 0
+    assert measurement["seconds"] == source["seconds"] > 0
     curve = source["curves"]["val/bits_per_dim"]
     assert min(curve["value"]) == row["val_bits_per_dim"]
     assert len(curve["step"]) == len(curve["value"]) >= 1

@@ -100,3 +100,12 @@ def test_blanks_around_a_value_are_of_it():
     words = Configurations((CONF,), "train").quoted(["group=e ", "run_id=\ta", "tags=[a, b]"])
     asked = composed(*words)
     assert (asked["group"], asked["run_id"], asked["tags"]) == ("e ", "\ta", ["a", "b"])
+
+
+def test_blanks_around_lists_numbers_and_the_like_are_hydras():
+    words = ["tags= [a,b]", "train= false", "group=null ", "optimizer.lr= 1e-3 ", "run_id= 'a'"]
+    words = Configurations((CONF,), "train").quoted([*words, "seed=1,2 "])
+    assert words[-1] == "seed=1,2 "
+    asked = composed(*words[:-1])
+    assert (asked["tags"], asked["train"], asked["group"]) == (["a", "b"], False, None)
+    assert (asked["optimizer"]["lr"], asked["run_id"]) == (1e-3, "a")

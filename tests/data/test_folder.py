@@ -73,6 +73,13 @@ def test_pictures_of_other_formats_are_read(tmp_path, suffix):
     assert (images == np.rot90(stored, -1)).all((1, 2)).any()
 
 
+def test_a_picture_whose_white_is_unknown_is_told_before_a_run_begins(tmp_path, raises_one_line):
+    pictures(tmp_path, 7, mode="L")
+    Image.fromarray(np.zeros((6, 8), np.float32)).save(tmp_path / "depth.tif")
+    with raises_one_line("depth.tif has F pixels", "8 or 16 bits"):
+        FolderImages(str(tmp_path), channels=1, size=4, **OPTIONS).check(1)
+
+
 def test_one_folder_is_split_without_overlap(tmp_path):
     pictures(tmp_path, 40)
     source = FolderImages(str(tmp_path), val_size=6, **OPTIONS)

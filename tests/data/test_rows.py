@@ -75,6 +75,17 @@ def test_an_array_and_shards_of_it_are_not_both_read(tmp_path, raises_one_line):
     ("images_of", "masks_of", "said"),
     [
         ((0, 1, 3, 4), (), ("x_train-3.npy follows x_train-1.npy", "between")),
+        (("08", "09", "11"), (), ("x_train-11.npy follows x_train-09.npy", "between")),
+        (
+            ("00000-of-00003", "00002-of-00003"),
+            (),
+            ("x_train-00002-of-00003.npy follows x_train-00000-of-00003.npy",),
+        ),
+        (
+            ("00000-of-00003", "00001-of-00003"),
+            (),
+            ("2 shards of x_train", "x_train-00000-of-00003.npy is of 3. Give all"),
+        ),
         ((9, 10, 11), (9, 10), ("keep_train has the shards 9, 10;", "9, 10, 11")),
         ((1, 2), (0, 1), ("keep_train has the shards 0, 1;", "x_train has 1, 2.")),
     ],
@@ -88,6 +99,15 @@ def test_a_lost_shard_is_missed(tmp_path, raises_one_line, images_of, masks_of, 
         np.save(tmp_path / f"keep_train-{shard}.npy", np.ones(4, bool))
     with raises_one_line(*said):
         ArrayImages(str(tmp_path), **OPTIONS).check(1)
+
+
+def test_shards_and_masks_may_be_numbered_in_several_ways(tmp_path):
+    np.save(tmp_path / "x_test.npy", images(8, 4, 4))
+    for i, shard in enumerate(("0-of-2", "1-of-2")):
+        np.save(tmp_path / f"x_train-{shard}.npy", images(4, 4, 4))
+        np.save(tmp_path / f"keep_train-0{i}.npy", np.array([True, True, False, True]))
+    splits = ArrayImages(str(tmp_path), **OPTIONS).splits
+    assert len(splits.train) + len(splits.val) == 6
 
 
 def test_what_else_a_folder_has_is_not_read(tmp_path):

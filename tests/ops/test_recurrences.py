@@ -105,3 +105,12 @@ def test_a_piece_after_a_decay_to_nothing_is_exact():
     expected = decayed_over_piece(k, v, log_decay)
     found = decayed_over_piece(k.float(), v.float(), log_decay.float())
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4, check_dtype=False)
+
+
+def test_the_state_after_no_positions_is_a_copy():
+    """Whoever steps in place would change the past."""
+    q, k, v, log_decay = (x[:, :0] for x in inputs_of("decayed", 3, 1))
+    state = torch.ones(len(q), q.shape[2], q.shape[3], v.shape[3], dtype=q.dtype)
+    _, after = decayed(q, k, v, log_decay, state=state)
+    torch.testing.assert_close(after, state)
+    assert after.data_ptr() != state.data_ptr()

@@ -72,7 +72,12 @@ def test_the_best_is_that_of_the_mean_over_seeds():
 
 
 @pytest.mark.parametrize(
-    ("key", "names"), [("data", ("val_loss", "val_loss")), ("task", ("val_loss", "val_error"))]
+    ("key", "names"),
+    [
+        *((key, ("val_loss", "val_loss")) for key in ("data", "+data", "data.path", "data.size")),
+        ("experiment", ("val_loss", "val_loss")),
+        ("task", ("val_loss", "val_error")),
+    ],
 )
 def test_figures_of_other_kinds_have_no_best(key, names):
     jobs = [
@@ -428,7 +433,8 @@ def test_the_jobs_of_two_commands_do_not_share_a_folder(tmp_path):
     run("train", *base, "seed=1,2")
     message = complaint("train", *base, "model=linear,softmax")
     assert "s has the jobs of another multirun" in message
-    assert [job["overrides"][-1] for job in json.loads((tmp_path / "s/results.json").read_text())]
+    jobs = json.loads((tmp_path / "s/results.json").read_text())
+    assert [job["overrides"][-1] for job in jobs] == ["seed=1", "seed=2"]
     run("train", *base, "seed=1,2", "sweep.skip_done=true")
 
 

@@ -30,9 +30,6 @@ class Heads:
     head_dim: int
     num_key_heads: int
 
-    def lay_in_rows(self, row: int) -> None:
-        """Suit sequences that run through rows, before the first call; see `Mixer.lay_in_rows`."""
-
     def check(self, q: Tensor, k: Tensor, v: Tensor) -> None:
         """Check the axes [batch, time, head, width] of inputs to the causal form.
 

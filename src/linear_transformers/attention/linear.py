@@ -75,9 +75,7 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         if isinstance(feature_map, nn.Module):
             name = type(feature_map).__name__
             raise ValueError(f"feature_map={name}(...) is one already: give its class, {name}.")
-        choices = ["auto", *kernels.KERNELS]
-        if kernel not in choices:
-            raise ValueError(f"kernel={kernel} is unknown. Choose one of {choices}.")
+        kernels.check_known(kernel)
         self.feature_map = feature_map(head_dim)
         self.eps = eps
         self.scale = scale

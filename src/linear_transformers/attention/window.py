@@ -80,6 +80,7 @@ class WindowAttention(CausalAttention[WindowState]):
         return self.num_key_heads, self.window, self.head_dim
 
     def lay_in_rows(self, row: int) -> None:
+        """Suit sequences that run through rows of so many positions, before the first call."""
         if self._in_rows:
             self.window = ROWS * row
 

@@ -94,7 +94,7 @@ class Progress(Callback):
             self.bar = None
 
 
-def _place(trainer: Trainer) -> dict[str, str]:
+def _place(trainer: Trainer) -> dict[str, Any]:
     """Return how far a run is; some have no end."""
     total = trainer.estimated_stepping_batches
     of = f"/{total}" if total < math.inf else ""

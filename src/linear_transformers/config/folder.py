@@ -15,7 +15,7 @@ from textwrap import fill
 
 import yaml
 
-from linear_transformers.config.messages import hydra_value, is_place, unknown_key
+from linear_transformers.config.messages import hydra_value, is_padded, is_place, unknown_key
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
 WIDTH = 100
@@ -148,7 +148,7 @@ class Configurations:
         parts = ((word, *word.partition("=")) for word in words)
         return [
             f"{key}={hydra_value(value)}"
-            if key in literal or value != value.strip() or is_place(value)
+            if key in literal or is_padded(value) or is_place(value)
             else word
             for word, key, _, value in parts
         ]

@@ -54,6 +54,19 @@ def is_place(value: str) -> bool:
         return False
 
 
+def is_padded(value: str) -> bool:
+    """Return whether a value is a text with blanks around it, which Hydra would leave out; those
+    around lists, numbers and the like are of its grammar."""
+    text = value.strip()
+    if text == value or re.search(r"[][(){},'\"]", text):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return text.lower() not in ("null", "true", "false")
+    return False
+
+
 def in_quotes(text: str) -> str:
     """Return a text in quotes, as Hydra reads it."""
     # Backslashes mean themselves, but for those before a quote.

@@ -143,7 +143,7 @@ class ArrayImages(ImageSource):
             self._check_whole(name, [*parts])
             images = name.replace("keep_", "x_")
             others = shards.get(images, parts)
-            if "" not in {*parts, *others} and [*parts] != [*others]:
+            if "" not in {*parts, *others} and not _are_alike([*parts], [*others]):
                 raise ValueError(
                     f"{self.path}: {name} has the shards {', '.join(parts)}; {images} has "
                     f"{', '.join(others)}. Give each shard of images its mask."
@@ -157,12 +157,18 @@ class ArrayImages(ImageSource):
 
     def _check_whole(self, name: str, shards: Sequence[str]) -> None:
         """Refuse shards, in their order, among whose numbers one is missing."""
-        numbers = [int(shard) for shard in shards if shard.isdecimal()]
-        for before, after in pairwise(numbers):
-            if after != before + 1:
+        numbered = [(shard, n) for shard in shards if (n := _number(shard)) is not None]
+        for (before, first), (after, second) in pairwise(numbered):
+            if second != first + 1:
                 raise ValueError(
                     f"{self.path}: {name}-{after}.npy follows {name}-{before}.npy. Give the shards "
                     "between them, or number them one after the other."
+                )
+        for shard in shards:
+            if (whole := re.fullmatch(r"\d+-of-(\d+)", shard)) and int(whole[1]) != len(shards):
+                raise ValueError(
+                    f"{self.path} has {len(shards)} shards of {name}, and {name}-{shard}.npy is "
+                    f"of {int(whole[1])}. Give all of them."
                 )
 
     def _images(
@@ -213,6 +219,18 @@ class ArrayImages(ImageSource):
         if not keep.any():
             raise ValueError(f"{self.path}: {mask} keeps none of {len(images)} images.")
         return some(images, np.flatnonzero(keep))
+
+
+def _number(shard: str) -> int | None:
+    """Return the number of a shard, `7` or `00007-of-00010`, if it has one."""
+    number = re.fullmatch(r"(\d+)(?:-of-\d+)?", shard)
+    return int(number[1]) if number else None
+
+
+def _are_alike(shards: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether shards of two arrays have the same numbers, or names."""
+    ours, theirs = ([(_number(x), _number(x) is None and x) for x in y] for y in (shards, others))
+    return ours == theirs
 
 
 def _in_order(path: Path) -> list[str | int]:

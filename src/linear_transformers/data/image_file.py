@@ -70,7 +70,7 @@ def size_of(path: Path) -> tuple[int, int]:
     """Return a picture's width and height as it is seen, from its header.
 
     Raises:
-        ValueError: It is no picture, or several.
+        ValueError: It is no picture, or several, or its pixels have no white.
     """
     try:
         with Image.open(path, formats=_formats()) as picture:
@@ -80,11 +80,12 @@ def size_of(path: Path) -> tuple[int, int]:
             told = picture.format == "JPEG" or ORIENTED & {*picture.info}
             exif = picture.getexif() if told and picture.format != "TIFF" else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
-            frames = _frames(picture)
+            frames, mode = _frames(picture), picture.mode
     except (*DAMAGE, Image.DecompressionBombError) as error:
         raise ValueError(f"{path} is not a picture that can be read. Remove it.") from error
     if frames != 1:
         raise ValueError(f"{path} holds {frames} pictures. Remove it, or give one of them.")
+    _check_mode(mode, path)
     return (height, width) if turned else (width, height)
 
 
@@ -134,9 +135,12 @@ def _eight_bits(picture: Image.Image, path: Path) -> Image.Image:
         if clear is not None:
             scaled.putalpha(Image.fromarray(np.where(grey == clear, 0, 255).astype(np.uint8)))
         return scaled
-    if picture.mode in ("I", "F"):
-        raise ValueError(
-            f"{path} has {picture.mode} pixels, 32 bits each, whose white is unknown. "
-            "Give 8 or 16 bits."
-        )
+    _check_mode(picture.mode, path)
     return picture
+
+
+def _check_mode(mode: str, path: Path) -> None:
+    if mode in ("I", "F"):
+        raise ValueError(
+            f"{path} has {mode} pixels, 32 bits each, whose white is unknown. Give 8 or 16 bits."
+        )

@@ -13,6 +13,7 @@ from linear_transformers.kernels.cpp_step import levels, rounded
 from linear_transformers.kernels.cpp_step import unavailable as step_unavailable
 from linear_transformers.kernels.registry import (
     KERNELS,
+    check_known,
     chosen,
     step_in_place,
     triton_unavailable,
@@ -20,6 +21,7 @@ from linear_transformers.kernels.registry import (
 
 __all__ = [
     "KERNELS",
+    "check_known",
     "chosen",
     "levels",
     "rounded",

@@ -38,19 +38,31 @@ def chosen(
     On `meta`, where shapes alone are, products that can be counted stand in for what is compiled.
 
     Args:
-        name: `auto`, or a name of `KERNELS`, as `LinearAttention` checks.
+        name: `auto`, or a name of `KERNELS`.
         device: The device of the tensors.
         dtype: The type of the values.
         width: The most features or values of a head.
 
     Raises:
-        ValueError: The kernel cannot run there.
+        ValueError: The kernel is unknown, or cannot run there.
     """
+    check_known(name)
     reason = None if name == "auto" else _unavailable(name, device, dtype, width)
     if name == "auto" or (reason and device.type == "meta"):
         return _fastest(device, dtype, width)
     refuse(name, reason)
     return name
+
+
+def check_known(name: str) -> None:
+    """Check the name of a kernel.
+
+    Raises:
+        ValueError: It is neither `auto` nor one of `KERNELS`.
+    """
+    choices = ["auto", *KERNELS]
+    if name not in choices:
+        raise ValueError(f"kernel={name} is unknown. Choose one of {choices}.")
 
 
 @constant

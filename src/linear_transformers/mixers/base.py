@@ -43,13 +43,6 @@ class Mixer(nn.Module, ABC, Generic[State]):
         """Whether there is a form in which each position sees the whole of its sequence."""
         return False
 
-    def lay_in_rows(self, row: int) -> None:
-        """Suit sequences that run through rows, before the first call.
-
-        Args:
-            row: The number of positions of a row: of an image, width times channels.
-        """
-
     def kernel_on(self, device: torch.device) -> str:
         """Return the name of the implementation that runs on a device.
 

@@ -317,9 +317,6 @@ class MultiHeadAttention(MultiHead):
     def is_bidirectional(self) -> bool:
         return isinstance(self.attention, BidirectionalAttention)
 
-    def lay_in_rows(self, row: int) -> None:
-        self.attention.lay_in_rows(row)
-
     def kernel_on(self, device: torch.device) -> str:
         if self.rotary and self.attention.rotates_features:
             return "chunkwise"

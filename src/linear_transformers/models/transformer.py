@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from linear_transformers.attention import WindowAttention
 from linear_transformers.config.ranges import Depth, Fraction, Period, Size, ranged
 from linear_transformers.mixers import CrossFactory, Mixer, MixerFactory
 from linear_transformers.models.block import Block, norm_of
@@ -150,9 +151,10 @@ class Transformer(nn.Module):
                 f"{one_way[0].name} has no bidirectional form. Use "
                 "model.causal=true, or a model that `sees everything` in docs/attention.md."
             )
-        if isinstance(max_length, tuple) and len(max_length) > 1:
-            for mixer in self.mixers:
-                mixer.lay_in_rows(math.prod(max_length[1:]))
+        if not isinstance(max_length, int | None) and len(max_length) > 1:
+            for module in self.modules():
+                if isinstance(module, WindowAttention):
+                    module.lay_in_rows(math.prod(max_length[1:]))
         # Post-norm blocks end normalised; pre-norm ones leave a sum to normalise.
         self.norm = norm_of(norm_type, model_dim)
         self.draws = Draws()

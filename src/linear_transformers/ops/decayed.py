@@ -77,7 +77,7 @@ def _segment(
     for kept, addition in zip(whole.exp().mT.unbind(2), additions.unbind(2), strict=True):
         states.append(torch.addcmul(addition, kept, states[-1]))
     outputs = weights @ v + (q * since_start.exp()) @ torch.stack(states, dim=2)[:, :, :-1]
-    return join(outputs, length), states[-1]
+    return join(outputs, length), states[-1] if length else state.clone()
 
 
 def decayed_over_piece(

@@ -51,7 +51,7 @@ def summary(path: Path) -> dict[str, Any]:
 
 
 def seconds(rows: Sequence[dict[str, Any]]) -> float:
-    """Return how long a run took by its record; before a start, whose row has figures, it waited."""
+    """Return how long a run took by its record; until a start, which figures begin, it waited."""
     return sum(b["time"] - a["time"] for a, b in pairwise(rows) if FIGURES not in b)
 
 

@@ -17,6 +17,7 @@ from linear_transformers.pictures.tables import markdown, print_rows, rounded
 from linear_transformers.runs.folder import AUTO, LOCK, Run, claim_folder, locked, shown
 
 SEED = "seed"
+DATA = {"data", "data.path", "data.size", "data.channels", "data.num_levels", "experiment"}
 CAUTION = "caution"  # of figures: why they do not compare with those of others
 COMMAND = "command"  # in a multirun's folder: what was typed
 RESULTS = ("results.json", "results.md")
@@ -331,7 +332,7 @@ def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
             groups.setdefault(words, []).append(job["objective"])
             kinds.add(validated)
     order = sorted((fmean(values), shlex.join(words)) for words, values in groups.items())
-    if len(order) < 2 or len(kinds) > 1 or "data" in keys:
+    if len(order) < 2 or len(kinds) > 1 or DATA & {key.lstrip("+") for key in keys}:
         return None
     # What is best when it is large is negative here.
     (first, best), (second, next_best) = ((rounded(abs(x)), words) for x, words in order[:2])

@@ -154,15 +154,16 @@ class Prefix:
         return distribution.log_prob(parameters, values).exp().cpu()
 
     @torch.inference_mode()
-    def read(self, value: int | np.integer) -> "Prefix":
+    def read(self, value: int | np.integer | Integer[Tensor, "*one"]) -> "Prefix":
         """Return the prefix that one more value makes, by one recurrent step.
 
         Raises:
             ValueError: The value is no integer or out of range, or the sequence is full.
         """
-        if torch.as_tensor(value).ndim:
-            raise ValueError(f"{value} was given; a step reads one value.")
-        values = torch.cat([self.values, torch.tensor([value])])
+        given = np.asarray(value.cpu() if isinstance(value, Tensor) else value)
+        if given.size != 1 or given.dtype.kind not in "iu":
+            raise ValueError(f"{value!r} was given; a step reads one integer.")
+        values = torch.cat([self.values, torch.tensor([given.item()])])
         _check(values, self.model.shape, "time", following=1)
         values = values.long()
         token = values[-1:].to(self.parameters.device)

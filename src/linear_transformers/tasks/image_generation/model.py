@@ -83,7 +83,7 @@ class ImageModel(SequenceModel):
         self,
         images: np.ndarray,
         *,
-        mask: str | Path | np.ndarray = "bottom",
+        mask: str | Path | np.ndarray | Tensor = "bottom",
         rows: int | None = None,
         n: Count = 1,
         **drawing: Unpack[Drawing],
@@ -144,9 +144,10 @@ class ImageModel(SequenceModel):
         known = mask_of("bottom", self.shape, rows=rows)
         return self.prefix(values[0, : int(known.sum()) * self.shape.channels])
 
-    def _mask(self, mask: str | Path | np.ndarray, rows: int | None) -> Mask:
-        if not isinstance(mask, np.ndarray):
-            return mask_of(mask, self.shape, rows=rows)
+    def _mask(self, mask: str | Path | np.ndarray | Tensor, rows: int | None) -> Mask:
+        if isinstance(mask, str | Path):
+            return mask_of(str(mask), self.shape, rows=rows)
+        mask = np.asarray(mask)
         wanted = (self.shape.height, self.shape.width)
         if rows is not None or mask.dtype != bool or mask.shape != wanted:
             raise ValueError(

@@ -51,7 +51,7 @@ class LanguageModeling(SequenceTask):
     def prepare(self, data: TextSource) -> list[str]:
         if data.carry_state:
             self._check_carried()
-        return data.notes()
+        return super().prepare(data)
 
     def loss(self, batch: TextBatch) -> Loss:
         nats, self._state = self._nats(batch, self._state)

@@ -68,7 +68,7 @@ class SpeechRecognition(Task):
         left_out = data.leave_out(self.model.num_outputs)
         mean, deviation = (torch.from_numpy(x) for x in data.statistics())
         self.model.adopt(mean, deviation, data.longest)
-        return [*data.notes(), *left_out]
+        return [*super().prepare(data), *left_out]
 
     def loss(self, batch: SpeechBatch) -> Loss:
         nats, _, _ = self._nats(batch)
