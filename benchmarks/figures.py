@@ -89,14 +89,13 @@ def faults_of(block: Block) -> list[str]:
         return [str(error)]
     if known is None:
         return []
-    found = {}
+    found: list[str] = []
     for line, shown in zip(block.text.split("\n"), text.split("\n"), strict=True):
         linked = LINK.findall(line)
         these = known.of(linked) if linked else known
-        for number in re.findall(rf"(?<![\w.])(?:{NUMBER})(?![\w]*\w)", shown):
-            if number not in computed and not these.has(number):
-                found[f"{number} is in none of the files"] = None
-    return [*found]
+        numbers = re.findall(rf"(?<![\w.])(?:{NUMBER})(?![\w]*\w)", shown)
+        found += [x for x in numbers if x not in computed and not these.has(x)]
+    return [f"{number} is in none of the files" for number in dict.fromkeys(found)]
 
 
 class Known:
@@ -109,11 +108,15 @@ class Known:
     """
 
     def __init__(self, files: list[str], given: list[str], units: list[str]):
-        self.of = lambda some: Known(some, given, units)  # where fewer files are meant
         self.given = {number.replace(",", "") for number in given}
+        self.units = units
         parts = (_content(name).get(part, []) for name in files for part in ("rows", "summary"))
         values = {x for part in parts for x in _values(part)}
         self.values = sorted({x * unit for unit in (1.0, *map(float, units)) for x in values})
+
+    def of(self, files: list[str]) -> "Known":
+        """Return the numbers that may stand where other files are meant."""
+        return Known(files, [*self.given], self.units)
 
     def has(self, number: str) -> bool:
         """Return whether a number is given, or a value as it would be rounded."""

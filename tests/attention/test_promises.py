@@ -87,6 +87,13 @@ def test_short_sequences_by_products_are_those_by_features(name, option):
             torch.testing.assert_close(*of_q)
 
 
+def test_a_kernel_that_is_set_later_is_looked_at_too(raises_one_line):
+    attention = build(("model=linear",))
+    attention.kernel = "Triton"
+    with raises_one_line("kernel=Triton is unknown", "triton"):
+        attention.kernel_on(torch.device("cpu"))
+
+
 def test_products_are_summed_in_float32():
     """In bfloat16 a square of a product would keep 8 bits."""
     attention = build(("model=linear", "model/feature_map=taylor"))
