@@ -24,8 +24,8 @@ ROOT = Path(__file__).parent.parent
 NUMBER = r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e-?\d+)?"
 # What asks for a comment: decimals, shares, and what has a unit of time, memory or speed.
 FIGURE = re.compile(rf"\b\d+\.\d+\b|\b(?:{NUMBER}) ?(?:%|(?:ms|s|µs|[kMG]B|times|seconds|BLEU)\b)")
-# Code, the aims of links, arXiv's numbers, names such as CIFAR-10.
-CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}|[A-Za-z]-\d+")
+# Code, the aims of links, arXiv's numbers, and names.
+CODE = re.compile(r"`[^`]*`|\]\([^)]*\)|\d{4}\.\d{5}|(?:CIFAR|LSH)-\d+")
 LINK = re.compile(r"results/([\w-]+)\.json\)")
 MARK = re.compile(r"<!--\s*(from|given)\b(.*?)-->\n?", re.DOTALL)
 

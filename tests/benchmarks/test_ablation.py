@@ -189,6 +189,11 @@ def test_an_ablation_that_is_stopped_ends_its_runs_and_goes_on_with_them(tmp_pat
     assert read_checkpoint(folder / "checkpoints/last.ckpt")["global_step"] > 0
 
 
+def test_a_run_that_was_never_validated_is_told(run):
+    with pytest.raises(SystemExit, match=r"ablation-digits-linear-0-\w+ was never validated"):
+        run("trainer.check_val_every_n_epoch=9", "--seeds", "0", "--variants", "linear")
+
+
 def test_a_file_that_cannot_be_continued_is_not_overwritten(run, tmp_path):
     path = tmp_path / "results" / "ablation-digits.json"
     path.parent.mkdir()

@@ -143,7 +143,7 @@ class ArrayImages(ImageSource):
             self._check_whole(name, [*parts])
             images = name.replace("keep_", "x_")
             others = shards.get(images, parts)
-            if "" not in {*parts, *others} and not _are_alike([*parts], [*others]):
+            if "" not in {*parts, *others} and [*map(_key, parts)] != [*map(_key, others)]:
                 raise ValueError(
                     f"{self.path}: {name} has the shards {', '.join(parts)}; {images} has "
                     f"{', '.join(others)}. Give each shard of images its mask."
@@ -227,10 +227,10 @@ def _number(shard: str) -> int | None:
     return int(number[1]) if number else None
 
 
-def _are_alike(shards: Sequence[str], others: Sequence[str]) -> bool:
-    """Return whether shards of two arrays have the same numbers, or names."""
-    ours, theirs = ([(_number(x), _number(x) is None and x) for x in y] for y in (shards, others))
-    return ours == theirs
+def _key(shard: str) -> int | str:
+    """Return the number of a shard, or its name where it has none."""
+    number = _number(shard)
+    return shard if number is None else number
 
 
 def _in_order(path: Path) -> list[str | int]:

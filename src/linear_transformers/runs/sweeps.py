@@ -17,6 +17,7 @@ from linear_transformers.pictures.tables import markdown, print_rows, rounded
 from linear_transformers.runs.folder import AUTO, LOCK, Run, claim_folder, locked, shown
 
 SEED = "seed"
+# Options by which jobs have other data.
 DATA = {"data", "data.path", "data.size", "data.channels", "data.num_levels", "experiment"}
 CAUTION = "caution"  # of figures: why they do not compare with those of others
 COMMAND = "command"  # in a multirun's folder: what was typed
