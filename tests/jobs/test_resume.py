@@ -150,9 +150,12 @@ def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
     places = (f"paths.runs={tmp_path}", "run_id=half")
     run("train", *whole, *places, "trainer.max_epochs=1", "data.batch_size=200")
     before = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
-    run("train", *whole, *places, "resume=half", "trainer.max_epochs=2", "data.batch_size=100")
+    longer = (*whole, *places, "resume=half", "data.batch_size=100")
+    printed = run("train", *longer, "trainer.max_epochs=2")
+    assert f"the epochs before: {before} batches then, " in printed
     after = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
     assert after - before in (2 * before, 2 * before + 1)
+    assert "the epochs before" not in run("train", *longer, "trainer.max_epochs=3")
 
 
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):

@@ -122,4 +122,9 @@ class EpochPlace(Callback):
                 f"seed={sampler.seed} is another. Go on with seed={self.seed}, or from a "
                 "checkpoint at the end of an epoch."
             )
+        if before != now[: len(before)] and trainer.is_global_zero:
+            print(
+                "note     the data, or their batches, are not those of the epochs before: "
+                f"{before[0]} batches then, {now[0]} now"
+            )
         self.plan, self.seed = now, sampler.seed
