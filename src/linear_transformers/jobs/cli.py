@@ -149,8 +149,6 @@ class Program:
         self.allowed = packages_of(self.allowing)
         overrides = with_names([word for word in arguments if word not in self.allowing])
         self.found: list[str] = []
-        if "SLURM_JOB_ID" in os.environ and not MULTIRUN & {*overrides}:
-            _share_cores(1)  # reading a checkpoint imports torch
         if not {*COMPLETION} & {*arguments}:
             conf.check_keys(overrides)
             overrides = conf.quoted(overrides)
@@ -207,11 +205,7 @@ class Program:
         sys.argv = self.typed  # what a record, and a process that is started, have to say
         register_project(self.project)  # a launcher's process has not done so
         about = HydraConfig.get()
-        # Other launchers divide the cores by themselves, or give each job some of a machine.
-        local = about.launcher._target_.endswith("LocalLauncher")
-        beside = local and about.mode == RunMode.MULTIRUN
-        if beside or "SLURM_JOB_ID" in os.environ:
-            _share_cores(self.num_jobs if beside else 1)
+        self._share_cores(about)
         if about.mode == RunMode.RUN:
             outcome, message = self._attempt(cfg)
             if outcome is None:
@@ -249,6 +243,15 @@ class Program:
         print(f"error: {message}", file=sys.stderr)
         raise JobFailedError  # an exit would end the sweep
 
+    def _share_cores(self, about: Any) -> None:
+        """Ask for no more threads than cores, which crawl; before torch is imported."""
+        local = about.launcher._target_.endswith("LocalLauncher")
+        beside = local and about.mode == RunMode.MULTIRUN
+        # Other launchers divide the cores by themselves, or give each job some of a machine.
+        if "torch" not in sys.modules and (beside or "SLURM_JOB_ID" in os.environ):
+            share = cores() // (self.num_jobs if beside else 1)
+            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
+
     def _attempt(self, cfg: DictConfig) -> tuple[Outcome | None, str]:
         """Return what the job came to, or the one line that says why it came to nothing."""
         from linear_transformers.config.choices import allow, classes_in  # late: pydantic
@@ -280,12 +283,6 @@ class Program:
             message = ""
         self.at_work = False
         return outcome, message
-
-
-def _share_cores(num_jobs: int) -> None:
-    """Ask for no more threads than cores, which crawl; before torch is imported."""
-    if "torch" not in sys.modules:
-        os.environ.setdefault("OMP_NUM_THREADS", str(max(1, cores() // num_jobs)))
 
 
 def _objective(outcome: Outcome, about: Any) -> float | None:
