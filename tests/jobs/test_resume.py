@@ -189,21 +189,6 @@ def test_another_model_is_refused(whole, tmp_path, argument, words):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("named", [("run_id=a", "resume=auto"), ("resume=a",)])
-def test_a_run_that_goes_on_has_its_model(tmp_path, named):
-    """Whatever the data propose by then; and its options may be said again."""
-    words = ("logger=none", "trainer=cpu", "debug=step", f"paths.runs={tmp_path}")
-    options = ("model.num_layers=2", "model.model_dim=16")
-    run("train", *words, "model=hybrid", *options, "run_id=a")
-    model = read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["config"]["model"]
-    printed = run("train", *words, *named, "model.model_dim=16", "trainer.max_epochs=2")
-    assert "resume   " in printed
-    assert read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")["config"]["model"] == model
-    message = complaint("train", *words, *named, "model=linear", "trainer.max_epochs=3")
-    assert "was made with model." in message
-    assert "leave it out" in message
-
-
 def test_a_new_option_does_not_orphan_earlier_runs(half):
     """A checkpoint that does not know an option has its default."""
     path = half / "checkpoints/last.ckpt"

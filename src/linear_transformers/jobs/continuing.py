@@ -115,10 +115,7 @@ def check_agreement(
         # Checked like a new one, so that options it did not know have their defaults.
         before = checked_choice(saved["config"].get(part), part, kind)
         if difference := _difference(before, choices[part], part):
-            or_none = ", or leave it out: what goes on has its model" if part == "model" else ""
-            raise ValueError(
-                f"The checkpoint {path} was made with {difference}. Give it the same{or_none}."
-            )
+            raise ValueError(f"The checkpoint {path} was made with {difference}. Give it the same.")
     shapes = {name: value.shape for name, value in saved["state_dict"].items()}
     if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
         raise ValueError(f"The weights in {path} do not fit the model that its config describes.")

@@ -143,40 +143,28 @@ def use_of(
 
 
 def model_of(conf: Configurations, arguments: Sequence[str], project: Path) -> list[str]:
-    """Return the overrides that give a run the model of the one that it goes on with, or whose
-    weights it begins with, unless the command line chooses another.
+    """Return the overrides that give a run the model of the one whose weights it begins with,
+    unless the command line chooses another.
 
     Raises:
-        ValueError: There are several whose weights it begins with, or none of that name, or it is
-            damaged.
+        ValueError: There are several such runs, or none of that name, or it is damaged.
         HydraException: See `composed_value`.
     """
-    named = {key: values_of(key, arguments) for key in ("resume", "run_id", "init_from")}
-    if not {"resume", "init_from"} & {key for key, values in named.items() if values}:
+    names = values_of("init_from", arguments)
+    if names in ([], ["null"]) or _chooses_model(conf, arguments):
         return []
-    if _chooses_model(conf, arguments):
-        return []
-    if len(named["init_from"]) > 1:
-        raise ValueError(
-            f"init_from={','.join(named['init_from'])}: their models may differ. Add model=."
-        )
-    # Of several that jobs of a multirun go on with, each is held to its own.
-    resume, run_id, init_from = (
-        values[0] if len(values) == 1 and values != ["null"] else None for values in named.values()
-    )
+    if len(names) > 1:
+        raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
     runs = runs_of(conf, arguments, project)
-    if resume == AUTO and run_id and any((runs / run_id / CHECKPOINTS).glob("*.ckpt")):
+    own = runs / (value_of("run_id", arguments) or "")
+    if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
         from linear_transformers.runs.checkpoint import newest_whole  # late: torch takes seconds
 
-        found = newest_whole(Run(runs / run_id))
+        found = newest_whole(Run(own))  # it goes on, and has that model
         assert found is not None
         config = found.checkpoint["config"]
-    elif resume not in (None, AUTO):
-        config = _config_in(find_checkpoint(resume, runs, latest=True))
-    elif init_from is not None:
-        config = _config_in(find_checkpoint(init_from, runs))
     else:
-        return []
+        config = _config_in(find_checkpoint(names[0], runs))
     return ["~model", f"+model={hydra_value(config['model'])}"]
 
 
