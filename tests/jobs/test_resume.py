@@ -152,10 +152,12 @@ def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
     before = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
     longer = (*whole, *places, "resume=half", "data.batch_size=100")
     printed = run("train", *longer, "trainer.max_epochs=2")
-    assert f"the epochs before: {before} batches then, " in printed
+    assert f"note     an epoch had {before} batches; now an epoch has " in printed
     after = read_checkpoint(tmp_path / "half/checkpoints/last.ckpt")["global_step"]
     assert after - before in (2 * before, 2 * before + 1)
-    assert "the epochs before" not in run("train", *longer, "trainer.max_epochs=3")
+    assert "an epoch had" not in run("train", *longer, "trainer.max_epochs=3")
+    fewer = run("train", *longer, "trainer.max_epochs=4", "data.num_train=1410")
+    assert "batches; now they are others" in fewer
 
 
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):

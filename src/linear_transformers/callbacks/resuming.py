@@ -109,22 +109,20 @@ class EpochPlace(Callback):
         # A finished epoch may have had another number of batches than this run's epochs.
         sampler.skip = 0 if progress.is_last_batch else progress.current.ready
         before, now = self.plan or sampler.plan, sampler.plan
-        if sampler.skip and before != now[: len(before)]:
+        if before != now[: len(before)]:
             found = f"now an epoch has {now[0]}" if before[0] != now[0] else "now they are others"
-            raise ValueError(
-                f"The run was stopped after {sampler.skip} of the {before[0]} batches of an epoch; "
-                f"{found}. Go on with the same data and as many items in the batches of all "
-                "devices together, or from a checkpoint at the end of an epoch."
-            )
+            if sampler.skip:
+                raise ValueError(
+                    f"The run was stopped after {sampler.skip} of the {before[0]} batches of an "
+                    f"epoch; {found}. Go on with the same data and as many items in the batches of "
+                    "all devices together, or from a checkpoint at the end of an epoch."
+                )
+            if trainer.is_global_zero:
+                print(f"note     an epoch had {before[0]} batches; {found}")
         if sampler.skip and self.seed not in (None, sampler.seed):
             raise ValueError(
                 f"The run was stopped within an epoch in the order of seed={self.seed}; that of "
                 f"seed={sampler.seed} is another. Go on with seed={self.seed}, or from a "
                 "checkpoint at the end of an epoch."
-            )
-        if before != now[: len(before)] and trainer.is_global_zero:
-            print(
-                "note     the data, or their batches, are not those of the epochs before: "
-                f"{before[0]} batches then, {now[0]} now"
             )
         self.plan, self.seed = now, sampler.seed
