@@ -14,7 +14,7 @@ import torch
 from linear_transformers.config.messages import override
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.runs.metrics import read_metrics
-from tests.programs import QUICK, complaint, figures, forge, run
+from tests.programs import QUICK, complaint, figures, forge, run, run_apart
 
 EXPONENTIAL = ("scheduler=constant", "scheduler._target_=torch.optim.lr_scheduler.ExponentialLR")
 FAST = (*QUICK, "optimizer=radam", "test=false", "~callbacks.samples")
@@ -414,6 +414,17 @@ def test_a_run_that_tunes_another_has_its_model(again, tmp_path):
     halve(tmp_path / "b/checkpoints/best.ckpt")
     longer = ("model.dropout=0.4", "resume=auto", "trainer.max_epochs=2")
     assert "resume" in run("train", *words, "run_id=b", *longer)
+
+
+def test_a_job_of_slurm_that_reads_a_checkpoint_first_has_threads_as_others(again, monkeypatch):
+    """Of a checkpoint its model is taken, for which torch is imported."""
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in ("SLURM_JOB_ID", "SLURM_CPUS_ON_NODE"):
+        monkeypatch.setenv(name, "1")
+    words = (*FAST, f"paths.runs={again.parent}", "run_id=b", "init_from=a")
+    said = run_apart("train", *words)
+    assert "weights  " in said
+    assert re.search(r"\b1 threads", said)
 
 
 def test_whoever_tunes_a_model_of_foreign_classes_has_to_trust_them(again):

@@ -244,13 +244,16 @@ class Program:
         raise JobFailedError  # an exit would end the sweep
 
     def _share_cores(self, about: Any) -> None:
-        """Ask for no more threads than cores, which crawl; before torch is imported."""
+        """Ask for no more threads than cores, which crawl."""
         local = about.launcher._target_.endswith("LocalLauncher")
         beside = local and about.mode == RunMode.MULTIRUN
         # Other launchers divide the cores by themselves, or give each job some of a machine.
-        if "torch" not in sys.modules and (beside or "SLURM_JOB_ID" in os.environ):
-            share = cores() // (self.num_jobs if beside else 1)
-            os.environ.setdefault("OMP_NUM_THREADS", str(max(1, share)))
+        if "OMP_NUM_THREADS" in os.environ or not (beside or "SLURM_JOB_ID" in os.environ):
+            return
+        share = max(1, cores() // (self.num_jobs if beside else 1))
+        os.environ["OMP_NUM_THREADS"] = str(share)
+        if torch := sys.modules.get("torch"):  # a checkpoint was read: it no longer asks
+            torch.set_num_threads(share)
 
     def _attempt(self, cfg: DictConfig) -> tuple[Outcome | None, str]:
         """Return what the job came to, or the one line that says why it came to nothing."""
@@ -268,7 +271,7 @@ class Program:
                 # What a person typed, or wrote into a file of their own, may be named.
                 typed = {**config, "model": None} if self.trains and self.found else config
                 allow(*self.allowed, *classes_in(typed))
-                if "torch" not in sys.modules:
+                if job not in sys.modules:
                     print("loading  PyTorch", file=sys.stderr, flush=True)
                     with _uncollected():
                         import_module(job)  # late: torch takes seconds
