@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.training.module import Training
 from tests.faults.test_stopping import signal_at
@@ -181,6 +182,7 @@ def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
     [
         ("model.num_layers=3", ("model.num_layers=2", "model.num_layers=3")),
         ("model=gated_delta", ("model.mixer._target_", "GatedDeltaNet")),
+        ("model=hybrid", ("no model.local._target_, this run has model.local._target_=",)),
         ("task/distribution=categorical", ("task.distribution",)),
     ],
 )
@@ -188,6 +190,8 @@ def test_another_model_is_refused(whole, tmp_path, argument, words):
     arguments = (*TWO_STEPS, f"paths.runs={tmp_path}", f"resume={whole}", argument)
     message = complaint("train", *arguments)
     assert all(word in message for word in words), message
+    (begun,) = read_provenance(whole)
+    assert f"Its run was begun by: {begun['command']}" in message
     assert not list(tmp_path.iterdir())
 
 

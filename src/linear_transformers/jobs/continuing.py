@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from linear_transformers.callbacks import StopEarly
 from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
 from linear_transformers.config.messages import brief
+from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.checkpoint import (
     RAW,
     Found,
@@ -20,7 +21,7 @@ from linear_transformers.runs.checkpoint import (
     newest_whole,
     read_checkpoint,
 )
-from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, shown
+from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, folder_of, shown
 from linear_transformers.runs.metrics import read_metrics
 from linear_transformers.tasks.base import Task
 
@@ -109,13 +110,16 @@ def check_agreement(
         raise ValueError(
             f"The checkpoint {path} was made for data of {brief(saved['shape'])}; these have "
             f"{brief(shape)}. "
-            "Give it the same data, or start from its weights alone: init_from."
+            f"Give it the same data, or start from its weights alone: init_from.{_made_by(path)}"
         )
     for part, kind in (("model", nn.Module), ("task", Task)):
         # Checked like a new one, so that options it did not know have their defaults.
         before = checked_choice(saved["config"].get(part), part, kind)
         if difference := _difference(before, choices[part], part):
-            raise ValueError(f"The checkpoint {path} was made with {difference}. Give it the same.")
+            raise ValueError(
+                f"The checkpoint {path} was made with {difference}. Give it the same."
+                f"{_made_by(path)}"
+            )
     shapes = {name: value.shape for name, value in saved["state_dict"].items()}
     if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
         raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
@@ -130,7 +134,7 @@ def check_agreement(
             raise ValueError(
                 f"The checkpoint {path} was made with {difference}. Give it the same, or say what "
                 "the change is to do: resume_optimizer=keep goes on with its moments, "
-                "resume_optimizer=new without."
+                f"resume_optimizer=new without.{_made_by(path)}"
             )
         if optimizer == "keep" and kind is Optimizer and before.target != choices[part].target:
             raise ValueError(
@@ -220,12 +224,21 @@ def _limit(number: int | None) -> float:
     return float("inf") if number in (None, -1) else number
 
 
+def _made_by(path: Path) -> str:
+    """Return a sentence on the command that began a checkpoint's run, where it is recorded."""
+    starts = read_provenance(folder_of(path))
+    return f" Its run was begun by: {starts[0]['command']}" if starts else ""
+
+
 def _difference(before: Choice[Any], now: Choice[Any], part: str) -> str | None:
     """Return the first option in which two choices differ, if one does."""
     theirs, ours = (_flat(_complete(c.without_free_options()), part) for c in (before, now))
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
-            return f"{name}={theirs.get(name)}, this run has {name}={ours.get(name)}"
+            was, now_is = (
+                f"{name}={x[name]}" if name in x else f"no {name}" for x in (theirs, ours)
+            )
+            return f"{was}, this run has {now_is}"
     return None
 
 
