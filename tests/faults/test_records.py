@@ -395,9 +395,7 @@ def test_a_run_that_tunes_another_has_its_model(again, tmp_path):
     assert taken == of
     ours = read_checkpoint(tmp_path / "b/checkpoints/last.ckpt")["config"]["model"]
     assert ours == {**theirs, "dropout": 0.4}
-    assert "1 layers of LSTM" in run(
-        "train", *words, "run_id=c", "model=lstm", "model.num_layers=1"
-    )
+    assert "1 layer of LSTM" in run("train", *words, "run_id=c", "model=lstm", "model.num_layers=1")
     mine = tmp_path / "conf/experiment"
     mine.mkdir(parents=True)
     for name, models in (("short", ""), ("lstm", "defaults: [override /model: lstm]\n")):

@@ -35,6 +35,12 @@ def test_its_panels_are_of_what_was_logged(folder):
     assert "num_layers" in sent
 
 
+def test_its_curves_are_of_each_model_unless_something_else_is_named(folder):
+    """By the names of models: `linear`, `linear_conv` and `hybrid` have one attention."""
+    sent = dashboard.workspace(folder, entity="me", project="p")._to_model().model_dump_json()
+    assert "choices.value.model" in sent
+
+
 def test_it_is_saved_once(folder, monkeypatch, capsys):
     saved = []
     monkeypatch.setattr(workspaces.Workspace, "save", lambda self: saved.append(self))

@@ -72,6 +72,7 @@ def test_an_offline_run_holds_everything_that_was_promised(tmp_path):
     assert config["seed"] == 3
     assert config["model"]["mixer"]["_target_"].endswith("DeltaNet")
     assert config["trainer"]["max_epochs"] == 2
+    assert config["choices"]["model"] == "delta"
     assert config["provenance"]["command"].startswith("uv run train.py")
     assert config["provenance"].keys() >= {"commit", "clean", "machine", "versions"}
     ours = metrics(tmp_path / "a")

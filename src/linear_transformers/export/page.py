@@ -92,7 +92,7 @@ def _unavailable(
     model: AutoregressiveTransformer, distribution: ValueDistribution, shape: Any
 ) -> str | None:
     """Return why there is no page of a model, and what to do; or None."""
-    stack, others = model.stack, "Train one with model=linear, linear_conv or delta"
+    stack, others = model.stack, "Train one with model=linear, linear_conv, delta or gated_delta"
     if not stack.constant_state:
         return (
             "a page is for models of constant state, and that of "

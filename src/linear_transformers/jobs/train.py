@@ -1,6 +1,7 @@
 """The job behind train.py: train, test, show what the model makes, say how it went."""
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -283,6 +284,8 @@ def _description(
     job: TrainJob, config: dict[str, Any], origin: dict[str, Any], run: Run, task: Task
 ) -> Description:
     assert job.group is not None
+    chosen = HydraConfig.get().runtime.choices.items()  # by these names trackers tell runs apart
+    choices = {group: name for group, name in chosen if not re.search(r"^hydra/|@", group)}
     return Description(
         folder=run.path,
         runs=Path(job.paths.runs),
@@ -291,5 +294,5 @@ def _description(
         group=job.group,
         tags=tuple(job.tags),
         figures=task.figures,
-        config={**config, "provenance": origin},
+        config={**config, "choices": choices, "provenance": origin},
     )

@@ -56,7 +56,8 @@ class BiLstm(nn.Module):
     @property
     def description(self) -> str:
         """The number and kind of layers, for the run's log."""
-        return f"{self.lstm.num_layers} layers of {type(self).__name__}"
+        number = self.lstm.num_layers
+        return f"{number} layer{'s'[: number - 1]} of {type(self).__name__}"
 
     def kernel_on(self, device: torch.device) -> str:
         """Return the name of the implementation, for the run's log."""

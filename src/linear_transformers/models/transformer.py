@@ -131,7 +131,7 @@ class Transformer(nn.Module):
         if local is not None and local_every > num_layers:
             raise ValueError(
                 f"local_every={local_every} makes layer {local_every} the first local one, and "
-                f"there are {num_layers}. Use local_every={num_layers} or less."
+                f"there are {num_layers}. Use num_layers={local_every} or more."
             )
         self.blocks = nn.ModuleList(  # pyright: ignore[reportAttributeAccessIssue]
             block(
@@ -197,7 +197,7 @@ class Transformer(nn.Module):
         """The number of layers and the kind of mixer, for the run's log."""
         first, number = self.blocks[0], len(self.blocks)
         crossed = f", {first.cross.name} to the source" if isinstance(first, DecoderBlock) else ""
-        return f"{number} layers of {self.mixer_name}{crossed}"
+        return f"{number} layer{'s'[: number - 1]} of {self.mixer_name}{crossed}"
 
     def kernel_on(self, device: torch.device) -> str:
         """Return the names of the mixers' implementations on a device, for the run's log.

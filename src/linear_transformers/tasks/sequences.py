@@ -75,8 +75,8 @@ class SequenceTask(Task):
         if whole:
             raise ValueError(
                 f"{whole[0].name} has no state that adds up over pieces of a sequence, which "
-                "trainer=sequence_parallel needs. Use model=linear or another recurrence, or "
-                "trainer=ddp, which divides batches."
+                "trainer=sequence_parallel needs. Use model=linear, linear_conv, gated or delta, "
+                "or trainer=ddp, which divides batches."
             )
         place.piece(self.shape.length)  # long enough for all devices
         self.place = place

@@ -28,7 +28,8 @@ class Description:
         group: The name of a sweep, or of a run, shared by what was sampled from it.
         tags: The user's tags.
         figures: The figures that runs are compared by.
-        config: The full configuration as plain data, and the commit it ran at.
+        config: The full configuration as plain data, the choices that it was composed of, and the
+            commit it ran at.
     """
 
     folder: Path

@@ -20,7 +20,7 @@ from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import read_metrics
 from linear_transformers.tracking.wandb import STEP
 
-MODEL = "model.mixer.attention._target_"  # what tells most models apart
+MODEL = "choices.model"
 PICTURES = ("samples/generated", "samples/completed", "samples/test", "samples/attention")
 
 
