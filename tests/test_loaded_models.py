@@ -154,6 +154,8 @@ def test_a_prefix_is_held_read_on_and_forked(model):
     np.testing.assert_array_equal(first, held.complete(4, seed=3))  # the state is as it was
     expected = model.complete(image, rows=4, n=4, seed=3, stepper="recurrent")
     np.testing.assert_array_equal(first, expected.reshape(4, -1))
+    assert held != grown  # each is itself: of tensors there is no yes or no
+    assert {model: held}[model] is held
 
 
 def test_what_does_not_fit_is_refused(model, raises_one_line):

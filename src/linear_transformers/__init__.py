@@ -51,15 +51,18 @@ A model of other sequences is a SequenceModel: `log_likelihood` and `prefix`.
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:  # who checks types hears of names that are misspelt
+    __version__: str
+else:
 
-def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version  # late: programs start without it
+    def __getattr__(name: str) -> str:
+        if name == "__version__":
+            from importlib.metadata import version  # late: programs start without it
 
-        return version("linear-transformers")
-    raise AttributeError(f"module {__name__} has no attribute {name}")
+            return version("linear-transformers")
+        raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
 def load(

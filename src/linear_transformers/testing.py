@@ -96,7 +96,9 @@ def random_qkv(
 def random_inputs(layer: Layer, t: int, *, b: int = 2) -> Inputs:
     """Return random inputs of a layer of `HEADS` heads, `WIDTH` wide, in float64."""
     q, k, v = random_qkv(t, b=b)
-    return (q.flatten(2),) if isinstance(layer, Mixer) else (q, k, v)
+    if isinstance(layer, Mixer):
+        return (q.flatten(2),)
+    return q, *(x[:, :, : layer.num_key_heads] for x in (k, v))
 
 
 def stepped(layer: Any, inputs: Iterable[Tensor], state: Any) -> Tensor:
@@ -271,7 +273,7 @@ def stepping_in_half_precision_stays_within_rounding(make: LayerFactory) -> None
         half, exact = _rounded(make, HEADS, WIDTH, dtype)
         # Where nothing is summed up, nothing is lost with length.
         steps = LONG if half.constant_state else SHORT
-        q, k, v = (x.to(dtype) for x in random_qkv(steps, b=1))
+        q, k, v = (x.to(dtype) for x in random_inputs(half, steps, b=1))
         with torch.no_grad():
             outputs = stepped(half, (q, k, v), half.init_state(1, device="cpu", dtype=dtype))
             expected = as_revealed(exact, *(x.double() for x in (q, k, v)))
@@ -281,7 +283,7 @@ def stepping_in_half_precision_stays_within_rounding(make: LayerFactory) -> None
 def autocast_does_not_round(make: LayerFactory) -> None:
     """Outputs under autocast are those without it, in the type of the inputs."""
     attention: Any = make(HEADS, WIDTH).eval()
-    q, k, v = (x.float() for x in random_qkv(33))
+    q, k, v = (x.float() for x in random_inputs(attention, 33))
 
     def results() -> tuple[Tensor, Tensor, Tensor]:
         first, state = attention.prefill(q[:, :20], k[:, :20], v[:, :20])
@@ -304,7 +306,7 @@ def evaluation_is_deterministic_and_saved(make: LayerFactory) -> None:
 
 def unequal_lengths_and_empty_sequences_are_refused(make: LayerFactory) -> None:
     attention = _exact(make)
-    q, k, v = random_qkv(5)
+    q, k, v = random_inputs(attention, 5)
     for call in (attention, attention.prefill):
         for queries, keys in ((5, 3), (0, 0)):
             message = "nothing"
@@ -342,10 +344,11 @@ def constant_values_come_back_unchanged(make: LayerFactory) -> None:
     # 32 wide: of 8 relu features, a first query and key sometimes share none.
     attention = make(HEADS, 32).double().eval()
     q, k, v = random_qkv(65, d=32)
-    ones = torch.ones_like(v)
-    torch.testing.assert_close(attention(q, k, ones), ones, atol=1e-4, rtol=0)
+    k, ones = (x[:, :, : attention.num_key_heads] for x in (k, torch.ones_like(v)))
+    expected = torch.ones_like(v)
+    torch.testing.assert_close(attention(q, k, ones), expected, atol=1e-4, rtol=0)
     torch.testing.assert_close(
-        stepped(attention, (q, k, ones), _empty(attention)), ones, atol=1e-4, rtol=0
+        stepped(attention, (q, k, ones), _empty(attention)), expected, atol=1e-4, rtol=0
     )
 
 

@@ -1,5 +1,7 @@
 """What single backends promise beyond the contract, or declare that they do not keep."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ from linear_transformers.attention import (
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import LSTM, DeltaNet
 from linear_transformers.models import Transformer
-from linear_transformers.testing import random_qkv, tensors
+from linear_transformers.testing import check_attention, random_qkv, tensors
 from tests.attention.choices import KEY_GATED, build, choices
 from tests.conftest import attending
 
@@ -201,3 +203,8 @@ def test_padding_that_is_no_number_changes_no_gradient_of_an_encoder():
         loss = outputs[0].square().sum() + outputs[1, :4].square().sum()
         found.append(torch.autograd.grad(loss, [*stack.parameters()]))
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize("attention", [partial(LinearAttention, feature_map=Elu), SoftmaxAttention])
+def test_grouped_queries_can_be_held_to_the_promises(attention):
+    check_attention(partial(attention, num_key_heads=1))

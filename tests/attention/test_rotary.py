@@ -77,3 +77,9 @@ def test_a_state_or_memory_of_another_type_becomes_that_of_the_inputs(types):
     assert read.dtype == after
     expected = attention.bidirectional(*inputs)
     torch.testing.assert_close(read, expected, check_dtype=False, **near)
+
+
+@pytest.mark.parametrize("place", [65_536, 10**6, 2**24 + 1])
+def test_far_positions_are_turned_exactly_in_float32(place):
+    x, rotation = torch.randn(1, 1, 1, WIDTH), Rotation(torch.tensor([place]))
+    torch.testing.assert_close(rotation(x).double(), rotation(x.double()), rtol=0, atol=1e-6)

@@ -19,6 +19,8 @@ def take(width: Size, *, share: Share | None = None, limit: CountOrZero | ShareO
     [
         ({"width": 0}, "width=0 was asked for; it must be at least 1."),
         ({"width": 256 / 8}, "width=32.0 was asked for; it must be a whole number."),
+        ({"width": np.int64(0)}, "width=0 was asked for; it must be at least 1."),
+        ({"width": np.float32(8)}, "width=8.0 was asked for; it must be a whole number."),
         ({"width": 0.5}, "width=0.5 was asked for; it must be a whole number and at least 1."),
         ({"width": 8, "share": float("nan")}, "share=nan was asked for; it must be above 0 and"),
         ({"width": 8, "limit": 2.5}, "it must be a whole number; or at most 1."),

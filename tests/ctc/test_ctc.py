@@ -166,3 +166,17 @@ def test_edits_are_as_few_as_can_be():
         assert sorted(x for x, _ in found.pairs if x) == sorted(a)
         assert sorted(y for _, y in found.pairs if y) == sorted(b)
         assert all(x == y for x, y in found.matches)
+
+
+@pytest.mark.parametrize("label", [-1, 0, 4, 10**6])
+def test_labels_without_a_score_are_refused(scores, label, raises_one_line):
+    """PyTorch's operators would read whatever memory is there."""
+    with raises_one_line(f"Label {label} was given", "labels are 1 to 3"):
+        ctc_loss(scores[None], torch.tensor([5]), torch.tensor([[label, 2]]), torch.tensor([2]))
+    with raises_one_line(f"Label {label} was given"):
+        align(scores, [label, 2])
+
+
+def test_what_too_few_frames_spell_is_not_aligned(scores, raises_one_line):
+    with raises_one_line("5 frames were given; these labels need 6"):
+        align(scores, [1, 1, 2, 3, 2])

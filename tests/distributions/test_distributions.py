@@ -184,3 +184,16 @@ def test_truncation_out_of_range_is_refused(options, raises_one_line):
     ((name, value),) = options.items()
     with raises_one_line(f"{name}={value}", "must be"):
         Categorical(5).sample(torch.randn(1, 5), torch.rand(1, 1), **options)
+
+
+def test_parameters_and_noise_of_others_are_refused(distribution, raises_one_line):
+    """A mixture would take a wider vector for more components."""
+    width = distribution.num_parameters
+    parameters, noise = torch.zeros(4, width), torch.zeros(4, distribution.noise_dim)
+    for wrong in (width - 1, width + 3):
+        with raises_one_line(f"{wrong} parameters of a value were given", f"takes {width}"):
+            distribution.sample(torch.zeros(4, wrong), noise)
+        with raises_one_line(f"{wrong} parameters of a value were given"):
+            distribution.log_prob(torch.zeros(4, wrong), torch.zeros(4, dtype=torch.long))
+    with raises_one_line(f"Noise [4, {distribution.noise_dim + 1}] was given"):
+        distribution.sample(parameters, torch.zeros(4, distribution.noise_dim + 1))

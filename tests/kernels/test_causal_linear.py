@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from linear_transformers.attention import LinearAttention
+from linear_transformers.attention import DeltaAttention, LinearAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels.compiling import compiled
 from linear_transformers.kernels.cpp_linear import cpp_linear
@@ -222,3 +222,12 @@ def test_where_there_is_no_compiler_it_is_said(monkeypatch, tmp_path):
         assert not list(tmp_path.rglob("*.so"))
     finally:
         compiled.cache_clear()
+
+
+@pytest.mark.parametrize("attention", [partial(LinearAttention, feature_map=Elu), DeltaAttention])
+def test_tensors_on_several_devices_are_refused(attention, raises_one_line):
+    """A kernel would read whatever memory is there."""
+    q, k, v = (x.float() for x in random_qkv(4))
+    layer = attention(q.shape[2], q.shape[3])
+    with raises_one_line("Tensors on cpu and meta were given"):
+        layer(q.to("meta"), k, v)

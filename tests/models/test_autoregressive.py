@@ -371,3 +371,15 @@ def test_a_model_made_without_memory_has_its_positions_once_it_is_loaded(positio
     model.load_state_dict(exact.state_dict(), assign=assign)
     tokens = tokens_of(exact)
     torch.testing.assert_close(model(tokens), exact(tokens), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "mixer",
+    [
+        MultiHeadAttention(16, 2, attention=SoftmaxAttention),
+        lambda model_dim, num_heads: SoftmaxAttention(num_heads, model_dim // num_heads),
+    ],
+)
+def test_what_makes_no_mixer_is_refused(mixer, raises_one_line):
+    with raises_one_line("Attention was given", "a subclass, or a partial"):
+        Transformer(mixer, 4, num_layers=2, num_heads=2, model_dim=16)

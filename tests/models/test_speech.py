@@ -1,5 +1,6 @@
 """Speech encoders: padding is invisible, and a stream gives what the whole recording gives."""
 
+import inspect
 from functools import partial
 
 import pytest
@@ -186,3 +187,27 @@ def test_attention_that_cannot_see_everything_says_so(raises_one_line):
 def test_an_encoder_that_sees_everything_cannot_stream(name, raises_one_line):
     with raises_one_line("model.causal=true"):
         build(name).init_state()
+
+
+@pytest.mark.parametrize("encoder", [BiLstm(num_layers=1, hidden_dim=8), "linear"])
+@pytest.mark.parametrize(
+    ("lengths", "words"),
+    [
+        ([37, 0], "A length of 0 was given"),
+        ([37, 38], "A length of 38 was given; the sequences have 37 positions"),
+        ([37], "Lengths [1] of torch.int64 were given for 2 sequences"),
+    ],
+)
+def test_lengths_that_do_not_fit_are_refused(encoder, lengths, words, raises_one_line):
+    """One too few would lose an utterance in silence."""
+    stack = encoder
+    if isinstance(encoder, str):
+        stack = Transformer(
+            ENCODERS[encoder], 8, num_layers=1, num_heads=2, model_dim=8, causal=False
+        )
+    forward = inspect.unwrap(SpeechEncoder.forward)  # as without the tests' check of shapes
+    with raises_one_line(words):
+        forward(SpeechEncoder(stack, 8, 5).eval(), torch.randn(2, 37, 8), torch.tensor(lengths))
+    if isinstance(stack, Transformer):
+        with raises_one_line(words):
+            inspect.unwrap(Transformer.forward)(stack, torch.randn(2, 37, 8), torch.tensor(lengths))

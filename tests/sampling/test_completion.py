@@ -1,5 +1,6 @@
 """Completions are drawn from the model that forward defines."""
 
+import inspect
 from functools import partial
 
 import pytest
@@ -17,6 +18,7 @@ from linear_transformers.sampling import (
     complete_in_batches,
     generate,
     greedy,
+    log_probabilities,
     prefill,
     uniform_noise,
 )
@@ -238,3 +240,23 @@ def test_numbers_too_large_for_half_precision_are_refused(model, distribution, r
 def test_too_few_flags_are_refused(stepper, raises_one_line):
     with raises_one_line("5 flags", f"{LENGTH} values"):
         prefill(stepper, torch.zeros(1, LENGTH, dtype=torch.long), first(5)[:5])
+
+
+def test_noise_of_other_sequences_is_refused(stepper, distribution, raises_one_line):
+    """Rows without noise would draw the first value each time."""
+    values = torch.zeros(1, LENGTH, dtype=torch.long)
+    start = prefill(stepper, values, torch.arange(LENGTH) < 2)
+    unchecked = inspect.unwrap(complete)  # as without the tests' check of shapes
+    for count, length in ((1, LENGTH), (3, LENGTH - 1)):
+        noise = uniform_noise(distribution, seed=0, indices=range(count), length=length)
+        with raises_one_line(f"Noise of [{count}, {length}]", f"these are [3, {LENGTH}]"):
+            unchecked(stepper, distribution.sample, start, torch.tensor([0, 0, 0]), noise)
+
+
+def test_a_model_in_training_is_refused(model, raises_one_line):
+    """Dropout would make its samples, and what it says of a sequence, another each time."""
+    model.train()
+    with raises_one_line("train() mode", "eval()"):
+        RecurrentStepper(model)
+    with raises_one_line("train() mode"):
+        log_probabilities(model, Categorical(NUM_VALUES), torch.zeros(1, 3, dtype=torch.long))

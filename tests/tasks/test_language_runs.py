@@ -200,6 +200,11 @@ def test_prompts_that_do_not_fit_are_refused_in_one_line(runs, name, words, mess
     assert [*(runs / name).glob("samples/*")] == before
 
 
+def test_texts_beyond_the_positions_are_refused_before_any_is_drawn(runs, raises_one_line):
+    with raises_one_line("length=500 were asked for", "Give length=31 or less."):
+        lt.load("softmax", runs=runs).generate("")
+
+
 def test_a_prompt_of_another_encoding_is_refused(runs, tmp_path):
     (tmp_path / "latin").write_bytes("ä".encode("latin-1"))
     words = (f"ckpt=bytes paths.runs={runs} prompt=@{tmp_path}/latin").split()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
 from linear_transformers.config.ranges import Size, ranged
+from linear_transformers.ops.bidirectional import check_lengths
 from linear_transformers.ops.groups import check_groups
 
 SEQUENCE = ("batch", "time")  # the axes of a sequence and of a position before heads and width
@@ -251,7 +252,8 @@ class BidirectionalAttention(Heads, ABC):
             lengths: The length of each sequence, or None.
 
         Raises:
-            ValueError: They have other axes, or there are not as many of one as of the others.
+            ValueError: They have other axes, or there are not as many of one as of the others; or
+                see `check_lengths`.
         """
         self.check_heads(SEQUENCE, keys=(k, v))
         if not 0 < k.shape[1] == v.shape[1]:
@@ -259,11 +261,8 @@ class BidirectionalAttention(Heads, ABC):
                 f"{type(self).__name__} was given {k.shape[1]} keys and {v.shape[1]} values. "
                 "Give as many of one as of the other, at least one."
             )
-        if lengths is not None and lengths.shape != k.shape[:1]:
-            raise ValueError(
-                f"{type(self).__name__} was given lengths {list(lengths.shape)} of {len(k)} "
-                "sequences. Give one for each."
-            )
+        if lengths is not None:
+            check_lengths(lengths, *k.shape[:2])
 
 
 class CrossAttention(BidirectionalAttention, Generic[Memory]):

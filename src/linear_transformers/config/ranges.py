@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import cache, partial, wraps
 from inspect import signature
+from numbers import Integral, Real
 from operator import ge, gt, le, lt
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -99,14 +100,14 @@ def ranged(function: F) -> F:
     def checked(*args: Any, **kwargs: Any) -> Any:
         ranges = _ranges_of(function)
         for name, value in parameters.bind(*args, **kwargs).arguments.items():
-            if isinstance(value, int | float) and name in ranges:
+            if isinstance(value, Real) and name in ranges:  # NumPy's numbers are, too
                 _check(name, value, ranges[name])
         return function(*args, **kwargs)
 
     return checked  # pyright: ignore[reportReturnType]
 
 
-def _check(name: str, value: float, ranges: list[Range]) -> None:
+def _check(name: str, value: Any, ranges: list[Range]) -> None:
     """Refuse a number that is in none of some ranges."""
     broken = [[words for words, holds in each.items() if not holds(value)] for each in ranges]
     if all(broken):
@@ -129,7 +130,7 @@ def _ranges(annotation: Any) -> Iterator[Range]:
         kind, *about = get_args(annotation)
         bounds = (asdict(each) for each in about if isinstance(each, Ge | Gt | Le | Lt))
         limits = [limit for bound in bounds for limit in bound.items()]
-        whole: Range = {"a whole number": lambda x: isinstance(x, int)} if kind is int else {}
+        whole: Range = {"a whole number": lambda x: isinstance(x, Integral)} if kind is int else {}
         if limits:
             yield whole | {in_words(end, x): partial(_HOLDS[end], x) for end, x in limits}
 

@@ -24,6 +24,23 @@ class ValueDistribution(ABC):
     num_parameters: int
     noise_dim: ClassVar[int]
 
+    def check(self, parameters: Tensor, noise: Tensor | None = None) -> None:
+        """Check that parameters, and noise, are of this distribution.
+
+        Raises:
+            ValueError: They are wider or narrower, or there is noise of others.
+        """
+        if parameters.shape[-1] != self.num_parameters:
+            raise ValueError(
+                f"{parameters.shape[-1]} parameters of a value were given; {type(self).__name__} "
+                f"takes {self.num_parameters}."
+            )
+        if noise is not None and (noise.ndim, noise.shape[-1]) != (parameters.ndim, self.noise_dim):
+            raise ValueError(
+                f"Noise {list(noise.shape)} was given for parameters {list(parameters.shape)}. "
+                f"Give {self.noise_dim} along the last axis for each value."
+            )
+
     @abstractmethod
     def log_prob(
         self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
@@ -33,6 +50,9 @@ class ValueDistribution(ABC):
         Args:
             parameters: The model's output.
             values: The values, each below `num_values`: not checked, as that would wait for a GPU.
+
+        Raises:
+            ValueError: See `check`.
         """
 
     @abstractmethod
@@ -52,7 +72,7 @@ class ValueDistribution(ABC):
                 a tensor, in an exported graph, it is not checked.
 
         Raises:
-            ValueError: The temperature is below 1e-30, or not finite.
+            ValueError: The temperature is below 1e-30, or not finite; or see `check`.
         """
 
 

@@ -25,6 +25,7 @@ class Categorical(ValueDistribution):
     def log_prob(
         self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
+        self.check(parameters)
         (logits,) = widened(parameters)
         log_probs = torch.log_softmax(logits, dim=-1)
         return log_probs.gather(-1, values.unsqueeze(-1)).squeeze(-1)
@@ -49,8 +50,9 @@ class Categorical(ValueDistribution):
                 sampling (Holtzman et al., 2020).
 
         Raises:
-            ValueError: An option is out of its range.
+            ValueError: An option is out of its range; or see `check`.
         """
+        self.check(parameters, noise)
         check_temperature(temperature)
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k={top_k} was asked for; it must be at least 1.")

@@ -55,6 +55,7 @@ class LogisticMixture(ValueDistribution):
     def log_prob(
         self, parameters: Float[Tensor, "*batch p"], values: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
+        self.check(parameters)
         logits, means, log_scales = self._split(parameters)
         half_gap = 1 / (self.num_values - 1)
         x = (2 * half_gap * values.to(means.dtype) - 1).unsqueeze(-1)
@@ -86,6 +87,7 @@ class LogisticMixture(ValueDistribution):
         *,
         temperature: float | Tensor = 1.0,
     ) -> Int[Tensor, "*batch"]:
+        self.check(parameters, noise)
         check_temperature(temperature)
         logits, means, log_scales = self._split(parameters)
         chosen = invert_cdf(logits / temperature, noise[..., 0]).unsqueeze(-1)

@@ -14,6 +14,7 @@ from torch import Tensor
 from linear_transformers.kernels.call import View
 from linear_transformers.kernels.compiling import compiled
 from linear_transformers.kernels.operator import (
+    check_device,
     constant,
     gradients_of,
     is_differentiated_again,
@@ -74,6 +75,7 @@ def _compiled(defined: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., An
         reason = unavailable(v.device, max(k.shape[-1], v.shape[-1]))
         if reason or is_transformed(q, k, v, *gates, state):
             return defined(q, k, v, *gates, state=state, chunk_size=chunk_size)
+        check_device(q, k, v, *gates, state)
         *strength, log_decay = gates
         inputs = (q, k, v, *(strength or [None]), log_decay, state)
         # The kernel reads memory by these sizes, whatever it is given.

@@ -150,12 +150,20 @@ def attend(
         q, k = mapped(phi, q, k)
     if dtypes and not (q.dtype == k.dtype == dtype and dtype in dtypes):
         q, k, v = (x.to(wide) for x in (q, k, v))
+    check_device(q, k, v, *(state or ()))
     if state is not None:
         check_state(state, q, v)
     kv_sum, k_sum = (None, None) if state is None else (sums.to(wide) for sums in state)
     with without_autocast(v):
         outputs, _, kv_sum, k_sum = operation(q, k, v, kv_sum, k_sum, eps, elu)
     return outputs.to(dtype), LinearState(kv_sum, k_sum)
+
+
+def check_device(*tensors: Tensor | None) -> None:
+    """Raise a ValueError unless tensors are on one device: a kernel reads memory of its own."""
+    devices = {str(x.device) for x in tensors if x is not None}
+    if len(devices) > 1:
+        raise ValueError(f"Tensors on {' and '.join(sorted(devices))} were given. Give one device.")
 
 
 def check_state(state: LinearState, q: Tensor, v: Tensor) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
+from linear_transformers.ops.bidirectional import check_lengths
 from linear_transformers.shapes import Lengths
 
 
@@ -66,9 +67,14 @@ class BiLstm(nn.Module):
     def forward(
         self, x: Float[Tensor, "b t i"], lengths: Lengths | None = None
     ) -> Float[Tensor, "b t e"]:
-        """Return the outputs of all positions; those at padding are zero."""
+        """Return the outputs of all positions; those at padding are zero.
+
+        Raises:
+            ValueError: See `check_lengths`.
+        """
         if lengths is None or lengths.is_meta:  # meta tensors hold no lengths
             return self.lstm(x)[0]
+        check_lengths(lengths, *x.shape[:2])
         packed = pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False)
         outputs, _ = self.lstm(packed)
         return pad_packed_sequence(outputs, batch_first=True, total_length=x.shape[1])[0]

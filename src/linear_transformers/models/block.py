@@ -65,7 +65,14 @@ class Block(nn.Module):
                 raise ValueError(f"{name}={value} is unknown. Choose one of {list(choices)}.")
         self.pre_norm = norm == "pre"
         self.activation = activation
-        self.mixer: Mixer[Any] = mixer(model_dim, num_heads)
+        made = None if isinstance(mixer, nn.Module) else mixer(model_dim, num_heads)
+        if not isinstance(made, Mixer):
+            given = type(made or mixer).__name__
+            raise ValueError(
+                f"mixer: a {given} was given. Give what makes a Mixer of a width and a number of "
+                "heads: a subclass, or a partial of one with its options."
+            )
+        self.mixer: Mixer[Any] = made
         self.mixer_norm = norm_of(norm_type, model_dim)
         self.feedforward = nn.Sequential(
             nn.Linear(model_dim, (2 if activation == "swiglu" else 1) * feedforward_dim),

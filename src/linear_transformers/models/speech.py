@@ -14,6 +14,7 @@ from linear_transformers.config.ranges import CountOrZero, Masks, Size, ranged
 from linear_transformers.models.acoustic import Convolution, Normalization, subsampling_of
 from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.transformer import Head, StackState, Transformer
+from linear_transformers.ops.bidirectional import check_lengths
 from linear_transformers.shapes import Features, Lengths, PerBand
 
 Scores = Float[Tensor, "b s p"]
@@ -138,7 +139,11 @@ class SpeechEncoder(nn.Module):
         Args:
             features: The log-mel features, padded.
             lengths: The length of each utterance in frames, at least 1.
+
+        Raises:
+            ValueError: See `check_lengths`.
         """
+        check_lengths(lengths, *features.shape[:2])
         x = self.normalization(features, lengths)
         if self.training:
             x = self.augment(x.mT).mT

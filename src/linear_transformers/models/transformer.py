@@ -17,7 +17,7 @@ from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.bidirectional import check_lengths, valid
 from linear_transformers.ops.dropout import Draw
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import without_autocast
@@ -234,12 +234,17 @@ class Transformer(nn.Module):
             memories: The memories of the source, which a decoder needs.
             piece: The piece of longer sequences that x is, if other devices have the rest; see
                 `Mixer.forward`.
+
+        Raises:
+            ValueError: See `check_lengths`.
         """
         if piece is not None:
             self._check_causal()
         start = 0 if piece is None else piece.start
         draw = self.draws.next(start) if self.training else None
-        if lengths is not None and not self.causal:  # 0 times NaN is NaN, in gradients too
+        if lengths is not None and not self.causal:
+            check_lengths(lengths, *x.shape[:2])
+            # 0 times NaN is NaN, in gradients too.
             x = x.where(valid(lengths, x.shape[1]).unsqueeze(-1), 0)
         x = self.positions(x, start=start, draw=draw)
         for block, memory in zip(self.blocks, self._read(memories), strict=True):

@@ -8,7 +8,12 @@ from torch import Tensor
 
 from linear_transformers.ops.decayed import decayed
 from linear_transformers.ops.normalize import normalize
-from linear_transformers.ops.precision import accumulation_dtype, widened, without_autocast
+from linear_transformers.ops.precision import (
+    accumulation_dtype,
+    exact_dtype,
+    widened,
+    without_autocast,
+)
 from linear_transformers.ops.recurrent import LinearState
 
 BASE = 10_000.0
@@ -38,11 +43,12 @@ class Rotation:
                 f"rotary positions turn pairs of features, and there are {width} of a head. "
                 "Use an even width, or rotary=false."
             )
-        dtype = accumulation_dtype(x.dtype)
-        places = torch.arange(0, width, 2, device=x.device, dtype=dtype)
-        angle = self.positions.to(dtype).unsqueeze(-1) * BASE ** (-places / width)
+        dtype, exact = accumulation_dtype(x.dtype), exact_dtype(x.device)
+        places = torch.arange(0, width, 2, device=x.device, dtype=exact)
+        # In float32 the angle of a position in the millions would be off by a tenth.
+        angle = self.positions.to(exact).unsqueeze(-1) * BASE ** (-places / width)
         angle = angle.unsqueeze(-2) if x.ndim == 4 else angle
-        cos, sin = angle.cos(), angle.sin()
+        cos, sin = angle.cos().to(dtype), angle.sin().to(dtype)
         a, b = x.to(dtype).chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin], dim=-1).to(x.dtype)
 

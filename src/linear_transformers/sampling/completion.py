@@ -187,9 +187,14 @@ def complete(
         Given and drawn values together.
 
     Raises:
-        ValueError: The model's outputs are not finite.
+        ValueError: The noise is that of others, or the model's outputs are not finite.
         Stopped: A signal came.
     """
+    if noise.shape[:2] != (wanted := (len(rows), start.values.shape[1])):
+        raise ValueError(
+            f"Noise of {list(noise.shape[:2])} sequences and values was given; these are "
+            f"{list(wanted)}. Give one row for each of the rows to complete."
+        )
     if not start.places:
         return start.values[rows]
     count, multiple = len(rows), stepper.row_multiple

@@ -9,7 +9,7 @@ from torch import Tensor
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling.completion import greedy
-from linear_transformers.sampling.stepper import Prefilled, Stepper
+from linear_transformers.sampling.stepper import Prefilled, Stepper, check_eval
 from linear_transformers.shapes import Known, Tokens
 
 EVALUATED = 4  # sequences at a time: activations of a whole sequence are kept
@@ -51,7 +51,11 @@ def log_probabilities(
         model: The model, in `eval()` mode.
         distribution: The distribution of a value.
         values: The sequences, from their first value on.
+
+    Raises:
+        ValueError: The model is in `train()` mode.
     """
+    check_eval(model)
     parts = []
     for part in values.to(model.device).split(EVALUATED):
         parameters = model(model.with_start(part)[:, :-1])

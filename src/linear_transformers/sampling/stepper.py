@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.shapes import Rows, Tokens, TokensOne
@@ -38,6 +38,12 @@ class Prefilled(NamedTuple):
     state: Any
 
 
+def check_eval(model: nn.Module) -> None:
+    """Raise a ValueError where a model would draw dropout: of training."""
+    if model.training:
+        raise ValueError("The model is in train() mode, which draws dropout. Call its eval().")
+
+
 class Stepper(ABC):
     """A way to run a model one value at a time.
 
@@ -50,7 +56,7 @@ class Stepper(ABC):
             them as they are.
 
     Raises:
-        ValueError: The stepper cannot run this model: see `unavailable`.
+        ValueError: The stepper cannot run this model: see `unavailable` and `check_eval`.
 
     Attributes:
         name: The name on the command line.
@@ -64,6 +70,7 @@ class Stepper(ABC):
     precisions: ClassVar[tuple[str, ...]] = ("float32", "bfloat16", "float16", "float64")
 
     def __init__(self, model: AutoregressiveTransformer, precision: str | None = None):
+        check_eval(model)
         if reason := self.unavailable(model, precision):
             raise ValueError(f"stepper={self.name} cannot run: {reason}. Use stepper=auto.")
         if precision is not None:

@@ -153,7 +153,7 @@ class Output:
 Watch = Callable[[Path], AbstractContextManager[Output]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Trained:
     """A task out of a checkpoint, its model in `eval()` mode.
 

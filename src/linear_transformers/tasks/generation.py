@@ -19,6 +19,7 @@ from linear_transformers.sampling import (
     RecurrentStepper,
     Sampler,
     Stepper,
+    check_eval,
     complete,
     complete_in_batches,
     largest_step_difference,
@@ -52,7 +53,7 @@ class Drawing(TypedDict, total=False):
     batch: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SequenceModel(Trained):
     """A trained model of sequences of values, each given those before it."""
 
@@ -114,7 +115,7 @@ class SequenceModel(Trained):
         return torch.cat([part.values for part in parts])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prefix:
     """One sequence as far as it was read. A prefix is a value: `read` makes another one.
 
@@ -138,8 +139,13 @@ class Prefix:
     @classmethod
     @torch.inference_mode()
     def of(cls, model: SequenceModel, values: Int[Tensor, " t"]) -> "Prefix":
-        """Return the prefix of some values, which are read in parallel."""
+        """Return the prefix of some values, which are read in parallel.
+
+        Raises:
+            ValueError: The model is in `train()` mode.
+        """
         network = model.task.model
+        check_eval(network)
         tokens = network.with_start(values.unsqueeze(0).to(network.device))
         parameters, state = network.prefill(tokens)
         return cls(model, values, parameters[:, -1], state)

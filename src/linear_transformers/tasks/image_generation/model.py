@@ -20,7 +20,7 @@ from linear_transformers.tasks.generation import Drawing, Prefix, SequenceModel
 from linear_transformers.tasks.image_generation.prompts import prompts_of
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ImageModel(SequenceModel):
     """A trained model of images [n, height, width, channels], uint8, of as many levels as its data.
 

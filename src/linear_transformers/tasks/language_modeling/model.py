@@ -23,7 +23,7 @@ from linear_transformers.tasks.language_modeling.continuation import (
 READ = 1024  # tokens of a text at a time: activations of a long one take much memory
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LanguageModel(Trained):
     """A trained model of texts.
 
@@ -85,6 +85,24 @@ class LanguageModel(Trained):
         tokens, tokenizer = self.tokens(prompt), self.shape.tokenizer
         return continued(stepper, task.distribution, tokenizer, tokens, **options)
 
+    def check_length(self, read: int, length: int | None) -> None:
+        """Refuse more tokens than the model has positions for, before any is drawn.
+
+        Args:
+            read: The number of tokens of the prompt.
+            length: The greatest number of tokens to draw; None is no bound.
+
+        Raises:
+            ValueError: The model's positions end before.
+        """
+        most, noun = self.task.model.stack.positions.max_length, self.shape.tokenizer.noun
+        if most is not None and (length is None or read + length >= most):
+            raise ValueError(
+                f"A prompt of {read} {noun} and length={length} were asked for; the model has "
+                f"positions for {most}, its start among them. Give length={max(0, most - read - 1)}"
+                " or less."
+            )
+
     @ranged
     def generate(
         self, prompt: str = "", *, length: Count = 500, n: Count = 1, **options: Any
@@ -98,8 +116,9 @@ class LanguageModel(Trained):
             options: See `continuations`.
 
         Raises:
-            ValueError: See `continuations`.
+            ValueError: See `continuations` and `check_length`.
         """
+        self.check_length(len(self.tokens(prompt)), length)
         return whole(self.continuations(prompt, n=n, **options), length)
 
     def test_segments(self, count: int) -> Int[Tensor, "count t"]:

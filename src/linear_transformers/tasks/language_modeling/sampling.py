@@ -56,7 +56,9 @@ class SampleText(Use[LanguageModel]):
     def run(self, trained: LanguageModel, watch: Watch) -> Outcome:
         """Draw texts, and print and write them as they come."""
         prompt = _prompt(self.prompt)
-        self._check_length(trained, len(trained.tokens(prompt)))
+        read = len(trained.tokens(prompt))
+        trained.check_length(read, self.length)
+        self._caution(trained, read)
         model, difference = trained.task.model, None
         if self.check:  # before weights are rounded, in place
             exact = stepper_of(copy.deepcopy(model), name=self.stepper)
@@ -104,26 +106,20 @@ class SampleText(Use[LanguageModel]):
                 f"The folder out={self.out} cannot be made ({error.strerror}). Choose another."
             ) from error
 
-    def _check_length(self, trained: LanguageModel, read: int) -> None:
-        """Refuse more tokens than the model has positions for, and warn of more than it knows.
+    def _caution(self, trained: LanguageModel, read: int) -> None:
+        """Warn of more tokens than a model with a cache was trained on.
 
         Args:
             trained: The model.
             read: The number of tokens of the prompt.
         """
         stack, shape = trained.task.model.stack, trained.shape
-        most, noun = stack.positions.max_length, shape.tokenizer.noun
-        if most is not None and (self.length is None or read + self.length >= most):
-            raise ValueError(
-                f"A prompt of {read} {noun} and length={self.length} were asked for; the model has "
-                f"positions for {most}, its start among them. Give length={max(0, most - read - 1)}"
-                " or less."
-            )
         endless = self.length is None or read + self.length > shape.segment
         if not stack.constant_state and endless:
             print(
-                f"caution  {stack.mixer_name} was trained on {shape.segment} {noun} at a time. "
-                "Beyond, its texts get worse, and each step costs more than the one before.",
+                f"caution  {stack.mixer_name} was trained on {shape.segment} "
+                f"{shape.tokenizer.noun} at a time. Beyond, its texts get worse, and each step "
+                "costs more than the one before.",
                 file=sys.stderr,
             )
 

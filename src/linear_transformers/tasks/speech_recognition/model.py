@@ -18,7 +18,7 @@ from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SpeechModel(Trained):
     """A trained recogniser."""
 

@@ -91,7 +91,7 @@ Decoding = Search | Sampling
 BATCH = 64
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Translator(Trained):
     """A trained model of pairs of texts."""
 
