@@ -245,6 +245,15 @@ def test_a_stream_hears_what_the_whole_recording_gives_and_can_be_forked(
         model.stream(sample_rate=0)
 
 
+def test_a_recogniser_in_training_is_refused(runs, recording, raises_one_line):
+    """Dropout and masks of spectrograms would make it hear something else each time."""
+    model = lt.load("speech", runs=runs)
+    model.task.model.train()
+    for use in (lambda: model.transcribe(recording[1]), model.stream):
+        with raises_one_line("train() mode", "eval()"):
+            use()
+
+
 def test_a_bidirectional_model_does_not_stream(runs, raises_one_line):
     with raises_one_line("model.causal=true"):
         lt.load("bidirectional", runs=runs).stream()

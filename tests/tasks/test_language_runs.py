@@ -284,3 +284,6 @@ def test_bits_per_byte_are_those_of_the_whole_text(runs, monkeypatch):
     assert model.bits_per_byte(text) == pytest.approx(expected, rel=1e-5)
     with pytest.raises(ValueError, match="An empty text"):
         model.bits_per_byte("")
+    network.train()
+    with pytest.raises(ValueError, match=r"train\(\) mode"):
+        model.bits_per_byte(text)

@@ -9,6 +9,12 @@ from linear_transformers.kernels.dropout import dropout
 from linear_transformers.ops.dropout import Draw
 
 
+def check_eval(model: nn.Module) -> None:
+    """Raise a ValueError where a model would draw dropout: of training."""
+    if model.training:
+        raise ValueError("The model is in train() mode, which draws dropout. Call its eval().")
+
+
 class Draws:
     """The draws of a stack's forward passes in training, one after the other.
 

@@ -21,7 +21,7 @@ from linear_transformers.sampling.evaluation import (
 from linear_transformers.sampling.recurrent import RecomputedStepper, RecurrentStepper
 from linear_transformers.sampling.registry import PRECISIONS, STEPPERS, stepper_of
 from linear_transformers.sampling.speed import launches_per_step, step_milliseconds
-from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper, check_eval
+from linear_transformers.sampling.stepper import Loop, Prefilled, Sampler, Stepper
 
 __all__ = [
     "PRECISIONS",
@@ -41,7 +41,6 @@ __all__ = [
     "Stepper",
     "beam_search",
     "bits_per_dim",
-    "check_eval",
     "complete",
     "complete_in_batches",
     "draw",

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.models.dropout import check_eval
 from linear_transformers.sampling.completion import greedy
-from linear_transformers.sampling.stepper import Prefilled, Stepper, check_eval
+from linear_transformers.sampling.stepper import Prefilled, Stepper
 from linear_transformers.shapes import Known, Tokens
 
 EVALUATED = 4  # sequences at a time: activations of a whole sequence are kept

@@ -11,9 +11,10 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from linear_transformers.models import AutoregressiveTransformer
+from linear_transformers.models.dropout import check_eval
 from linear_transformers.shapes import Rows, Tokens, TokensOne
 
 # Parameters [b, p] and noise [b, z] to values [b]: a distribution's `sample`, its options given.
@@ -36,12 +37,6 @@ class Prefilled(NamedTuple):
     places: range
     parameters: Float[Tensor, "b p"]
     state: Any
-
-
-def check_eval(model: nn.Module) -> None:
-    """Raise a ValueError where a model would draw dropout: of training."""
-    if model.training:
-        raise ValueError("The model is in train() mode, which draws dropout. Call its eval().")
 
 
 class Stepper(ABC):

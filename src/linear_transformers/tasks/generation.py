@@ -13,13 +13,13 @@ from torch import Tensor
 from linear_transformers.config.ranges import Count, Seed, Share, ranged
 from linear_transformers.distributions import Categorical, ValueDistribution
 from linear_transformers.distributions.base import check_temperature
+from linear_transformers.models.dropout import check_eval
 from linear_transformers.sampling import (
     Prefilled,
     Prompts,
     RecurrentStepper,
     Sampler,
     Stepper,
-    check_eval,
     complete,
     complete_in_batches,
     largest_step_difference,

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from linear_transformers.config.ranges import Count, Positive, Seed, Share, ranged
 from linear_transformers.data.text import TextShape
+from linear_transformers.models.dropout import check_eval
 from linear_transformers.sampling import Stepper, stepper_of
 from linear_transformers.tasks.base import Trained
 from linear_transformers.tasks.generation import sampler_of
@@ -139,7 +140,11 @@ class LanguageModel(Trained):
 
         Args:
             values: The tokens, from the first on. They are read a part at a time.
+
+        Raises:
+            ValueError: The model is in `train()` mode.
         """
+        check_eval(self.task.model)
         model, parts, state = self.task.model, [], None
         whole = values.unsqueeze(0).to(model.device)
         tokens = model.with_start(whole)[:, :-1]

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from linear_transformers.data.speech.features import SHIFT_MS
 from linear_transformers.models import SpeechEncoder
+from linear_transformers.models.dropout import check_eval
 
 
 class Window(NamedTuple):
@@ -43,8 +44,9 @@ def scores_of(
         batch: The number of windows side by side.
 
     Raises:
-        ValueError: Windows overlap by as much as they last.
+        ValueError: Windows overlap by as much as they last, or the model is in `train()` mode.
     """
+    check_eval(model)
     seconds = window or int(model.longest) * SHIFT_MS / 1000
     shared = min(2.0, seconds / 4) if overlap is None else overlap
     if shared >= seconds:

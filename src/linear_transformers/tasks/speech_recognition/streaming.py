@@ -27,6 +27,7 @@ from linear_transformers.data.speech.audio import (
 )
 from linear_transformers.data.speech.features import num_frames, shift_samples
 from linear_transformers.models import SpeechEncoder
+from linear_transformers.models.dropout import check_eval
 
 # What files begin with that are no WAV: FLAC, Ogg, tagged MP3, SPHERE, AIFF, large WAV, AU, CAF,
 # WebM.
@@ -53,10 +54,11 @@ class Listener:
         shape: The shape of its recordings.
 
     Raises:
-        ValueError: The model is not causal.
+        ValueError: The model is not causal, or it is in `train()` mode.
     """
 
     def __init__(self, model: SpeechEncoder, shape: SpeechShape):
+        check_eval(model)
         self.model = model
         self.shape = shape
         self.state = self.model.init_state()

@@ -11,6 +11,7 @@ from linear_transformers.config.ranges import Count, NotNegative, Positive, Seed
 from linear_transformers.data.text import END, START, PairShape, batch_of
 from linear_transformers.distributions import Categorical
 from linear_transformers.models import EncoderDecoder, StackState
+from linear_transformers.models.dropout import check_eval
 from linear_transformers.sampling import Hypothesis, beam_search, draw, uniform_noise
 from linear_transformers.sampling.decoding import LENGTH_PENALTY, WIDTH
 from linear_transformers.shapes import Lengths
@@ -190,8 +191,9 @@ def translations(
         batch: The largest number of texts side by side.
 
     Raises:
-        ValueError: A text was given, and no list of them.
+        ValueError: A text was given, and no list of them; or the model is in `train()` mode.
     """
+    check_eval(model)
     texts = _listed(texts)
     tokenizer = shape.tokenizer
     sources = [tokenizer.encode(text) if text.strip() else [] for text in texts]
