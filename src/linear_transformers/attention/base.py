@@ -86,6 +86,11 @@ def of_rows(state: Any, rows: sh.Rows) -> Any:
     return type(state)(*(x[rows] if isinstance(x, Tensor) else x for x in state))
 
 
+def bytes_of(state: Any) -> int:
+    """Return the size of a tensor or a buffer, or of all that a tuple of them holds."""
+    return sum(map(bytes_of, state)) if isinstance(state, tuple) else getattr(state, "nbytes", 0)
+
+
 def check_past(inputs: Tensor, past: Tensor, *sizes: int) -> None:
     """Check that a state, or a memory, is of as many sequences as inputs are.
 
@@ -189,9 +194,7 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         """Return the size of one sequence's state after `length` positions, in bytes."""
-        state: Any = self.init_state(1, device="meta", dtype=dtype)
-        parts = (state,) if isinstance(state, Tensor) else state
-        return sum(part.nbytes for part in parts if isinstance(part, Tensor))
+        return bytes_of(self.init_state(1, device="meta", dtype=dtype, capacity=length))
 
     @abstractmethod
     def step(
@@ -283,10 +286,6 @@ class CrossAttention(BidirectionalAttention, Generic[Memory]):
     @abstractmethod
     def read(self, q: sh.Queries, memory: Memory) -> sh.Outputs:
         """Return the output of each query to a memory."""
-
-    @abstractmethod
-    def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """Return the size of the memory of one sequence of `length` positions, in bytes."""
 
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None

@@ -31,6 +31,11 @@ class Buffer:
         """The number of positions that it has room for."""
         return self.keys.shape[2]
 
+    @property
+    def nbytes(self) -> int:
+        """Its size, with the room that it has."""
+        return self.keys.nbytes + self.values.nbytes
+
 
 def can_be_written(keys: torch.Tensor, values: torch.Tensor) -> bool:
     """Return whether torch lets this mode write in place: not what a backward pass may read, nor,
@@ -114,9 +119,6 @@ class CachedAttention(CausalAttention[KeyValueCache]):
         shape = (batch, self.num_key_heads, capacity, self.head_dim)
         keys, values = (torch.zeros(shape, device=device, dtype=dtype) for _ in range(2))
         return KeyValueCache(Buffer(keys, values), length=0)
-
-    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        return 2 * self.num_key_heads * length * self.head_dim * dtype.itemsize
 
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: KeyValueCache

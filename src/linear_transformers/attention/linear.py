@@ -185,9 +185,6 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         (features,) = self._features(q)
         return read(features, self._for_group(memory), eps=self.eps).to(q.dtype)
 
-    def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        return self.state_bytes(length, dtype)
-
     def bidirectional(
         self,
         q: sh.Queries,

@@ -82,9 +82,6 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         check_past(q, memory.keys)
         return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
 
-    def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        return self.state_bytes(length, dtype)
-
     def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
         return attended(q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask)
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import SEQUENCE, of_rows
+from linear_transformers.attention.base import SEQUENCE, bytes_of, of_rows
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows
 
@@ -110,10 +110,9 @@ class Mixer(nn.Module, ABC, Generic[State]):
                 constant size ignore it.
         """
 
-    @abstractmethod
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """Return the size of one sequence's state after `length` positions, in bytes: all of
-        its parts together."""
+        """Return the size of one sequence's state after `length` positions, in bytes."""
+        return bytes_of(self.init_state(1, device="meta", dtype=dtype, capacity=length))
 
     @abstractmethod
     def step(

@@ -42,7 +42,7 @@ class MultiHeadCrossAttention(nn.Module):
                 f"{type(made).__name__} cannot attend to another sequence. Use linear or softmax "
                 "attention there."
             )
-        self.attention: CrossAttention[Any] = made
+        self.attention: Any = made
         self.head_dim = head_dim
         of_keys = made.num_key_heads * head_dim
         self.project_query = nn.Linear(model_dim, model_dim)
@@ -93,7 +93,7 @@ class MultiHeadCrossAttention(nn.Module):
 
     def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         """Return the size of the memory of one source of `length` positions, in bytes."""
-        return self.attention.memory_bytes(length, dtype)
+        return self.attention.state_bytes(length, dtype)  # a memory is as large as a state
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.unflatten(-1, (-1, self.head_dim))

@@ -136,9 +136,6 @@ class FastWeights(MultiHead):
         shape = (batch, *self._sizes)
         return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
 
-    def past_bytes(self, length: int, dtype: torch.dtype) -> int:
-        return self.empty_past(1, device="meta", dtype=dtype, capacity=0).nbytes
-
     def _operands(
         self, q: Tensor, k: Tensor, v: Tensor, x: Tensor, rotation: Rotation | None
     ) -> tuple[Tensor, ...]:

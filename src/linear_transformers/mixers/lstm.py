@@ -50,9 +50,6 @@ class LSTM(Mixer[LSTMState]):
         shape = (batch, self.cells.hidden_size)
         return LSTMState(*(torch.zeros(shape, device=device, dtype=dtype) for _ in range(2)))
 
-    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        return 2 * self.cells.hidden_size * dtype.itemsize
-
     def step(
         self, x_i: HiddenOne, state: LSTMState, *, in_place: bool = False
     ) -> tuple[HiddenOne, LSTMState]:

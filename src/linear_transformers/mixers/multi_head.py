@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
-from linear_transformers.attention.base import POSITION, SEQUENCE, of_rows
+from linear_transformers.attention.base import POSITION, SEQUENCE, bytes_of, of_rows
 from linear_transformers.config.ranges import Size, Taps, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.mixers.convolution import ShortConvolution
@@ -183,14 +183,6 @@ class MultiHead(Mixer[MixerState]):
             inputs = torch.zeros(shape, device=device, dtype=dtype)
         return MixerState(past, inputs, 0 if self.rotary else None)
 
-    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        state = self.init_state(1, device="meta", dtype=dtype)
-        return self.past_bytes(length, dtype) + (0 if state.inputs is None else state.inputs.nbytes)
-
-    @abstractmethod
-    def past_bytes(self, length: int, dtype: torch.dtype) -> int:
-        """Return the size of what the heads of one sequence remember, in bytes."""
-
     def forward(self, x: Hidden, piece: Piece | None = None) -> Hidden:
         if piece is None or not self.divisible:
             return super().forward(x, piece)
@@ -343,8 +335,9 @@ class MultiHeadAttention(MultiHead):
     ) -> Any:
         return self.attention.init_state(batch, device=device, dtype=dtype, capacity=capacity)
 
-    def past_bytes(self, length: int, dtype: torch.dtype) -> int:
-        return self.attention.state_bytes(length, dtype)
+    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
+        beside = self.init_state(1, device="meta", dtype=dtype)._replace(past=None)
+        return bytes_of(beside) + self.attention.state_bytes(length, dtype)
 
     def mix(
         self, q: Tensor, k: Tensor, v: Tensor, x: Hidden, past: Any, rotation: Rotation | None
