@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import AttentionFactory, CrossAttention, of_rows
+from linear_transformers.attention.base import AttentionFactory, CrossAttention
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.mixers.multi_head import whole_heads
-from linear_transformers.shapes import Hidden, Lengths, Rows, Source
+from linear_transformers.shapes import Hidden, Lengths, Source
 
 
 class MultiHeadCrossAttention(nn.Module):
@@ -86,10 +86,6 @@ class MultiHeadCrossAttention(nn.Module):
             for v in one_hot[None, :, None].split(self.head_dim, dim=-1)
         ]
         return torch.cat(shares, dim=-1)[..., :num_keys].movedim(2, 1)
-
-    def select(self, memory: Any, rows: Rows) -> Any:
-        """Return the memory of some of the sequences; a row named twice is forked."""
-        return of_rows(memory, rows)
 
     def memory_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
         """Return the size of the memory of one source of `length` positions, in bytes."""

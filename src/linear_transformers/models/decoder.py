@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from linear_transformers.attention.base import of_rows
 from linear_transformers.mixers import CrossFactory, MixerFactory
 from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Dropout
@@ -101,7 +102,7 @@ class DecoderBlock(Block):
                 )
             if len(kept) == len(state.memory[0]):  # all of them: nothing is copied
                 return DecoderState(past, state.memory, readers)
-        return DecoderState(past, self.cross.select(state.memory, kept), readers)
+        return DecoderState(past, of_rows(state.memory, kept), readers)
 
     def prefill(
         self, x: Hidden, state: DecoderState | None = None, draw: Draw | None = None
