@@ -12,12 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers.kernels.compiling import compiled
-from linear_transformers.kernels.operator import (
-    is_differentiated_again,
-    is_transformed,
-    qualified,
-    registered,
-)
+from linear_transformers.kernels.operator import is_differentiated_again, is_transformed, registered
 from linear_transformers.ops.convolution import convolved as defined
 from linear_transformers.ops.precision import accumulation_dtype
 
@@ -117,6 +112,5 @@ class _Call(ctypes.Structure):
     )  # fmt: skip
 
 
-_forward_op = registered("short_convolution", _forward, _fake_forward)
+_forward_op = registered("short_convolution", _forward, _fake_forward, _differentiate, _keep)
 _backward_op = registered("short_convolution_backward", _backward, _fake_backward)
-torch.library.register_autograd(qualified("short_convolution"), _differentiate, setup_context=_keep)

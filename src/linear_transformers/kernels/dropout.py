@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels import cpp_dropout
-from linear_transformers.kernels.operator import (
-    is_differentiated_again,
-    is_transformed,
-    qualified,
-    registered,
-)
+from linear_transformers.kernels.operator import is_differentiated_again, is_transformed, registered
 from linear_transformers.kernels.registry import has_triton
 from linear_transformers.ops.dropout import Draw, scale, threshold
 from linear_transformers.ops.dropout import dropout as defined
@@ -137,6 +132,5 @@ def _through_relu(d_out: Tensor, activated: Tensor, rate: float) -> Tensor:
     return torch.where(activated <= 0, 0, d_out * scale(rate))  # what was kept is positive, or NaN
 
 
-_forward_op = registered("dropout", _forward, _fake_forward)
+_forward_op = registered("dropout", _forward, _fake_forward, _differentiate, _keep)
 _backward_op = registered("dropout_backward", _backward, _fake_backward)
-torch.library.register_autograd(qualified("dropout"), _differentiate, setup_context=_keep)

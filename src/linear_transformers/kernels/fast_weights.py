@@ -19,7 +19,6 @@ from linear_transformers.kernels.operator import (
     gradients_of,
     is_differentiated_again,
     is_transformed,
-    qualified,
     registered,
     state_shapes,
 )
@@ -198,9 +197,8 @@ class _Call(ctypes.Structure):
     )  # fmt: skip
 
 
-_forward_op = registered("fast_weights", _forward, _fake_forward)
+_forward_op = registered("fast_weights", _forward, _fake_forward, _differentiate, _keep)
 _backward_op = registered("fast_weights_backward", _backward, _fake_backward)
-torch.library.register_autograd(qualified("fast_weights"), _differentiate, setup_context=_keep)
 
 decayed = _compiled(decaying.decayed)
 delta = _compiled(correcting.delta)

@@ -108,9 +108,8 @@ def operator(
         gradients = backward_op([*saved, d_outputs, *d_state], ctx.elu)
         return *gradients, *[None] * (7 - len(gradients))
 
-    forward_op = registered(name, forward, fake_forward)
+    forward_op = registered(name, forward, fake_forward, differentiate, keep)
     backward_op = registered(f"{name}_backward", backward, fake_backward)
-    torch.library.register_autograd(qualified(name), differentiate, setup_context=keep)
     return partial(attend, forward_op, dtypes)
 
 
@@ -199,16 +198,25 @@ def refuse(kernel: str, reason: str | None) -> None:
         raise ValueError(f"kernel={kernel} cannot run: {reason}. Use kernel=auto.")
 
 
-def registered(name: str, function: Callable[..., Any], fake: Callable[..., Any]) -> Any:
-    """Register an operator of tensors, and return it.
+def registered(
+    name: str,
+    function: Callable[..., Any],
+    fake: Callable[..., Any],
+    differentiate: Callable[..., Any] | None = None,
+    keep: Callable[..., None] | None = None,
+) -> Any:
+    """Register an operator of tensors with its gradient, if it has one, and return it.
 
     `torch.library.custom_op` does this too, and imports torch's compiler at the first call: that
     takes as long as torch itself.
     """
+    qualified = f"linear_transformers::{name}"
     schema = torch.library.infer_schema(function, mutates_args=())
-    torch.library.define(qualified(name), schema)
-    torch.library.impl(qualified(name), "default", function)
-    torch.library.register_fake(qualified(name), fake)
+    torch.library.define(qualified, schema)
+    torch.library.impl(qualified, "default", function)
+    torch.library.register_fake(qualified, fake)
+    if differentiate is not None:
+        torch.library.register_autograd(qualified, differentiate, setup_context=keep)
     return getattr(torch.ops.linear_transformers, name).default
 
 
@@ -260,11 +268,6 @@ def constant(function: Callable[..., Any]) -> Any:
     """
     function._dynamo_marked_constant = True  # pyright: ignore
     return function
-
-
-def qualified(name: str) -> str:
-    """Return an operator's name with its namespace."""
-    return f"linear_transformers::{name}"
 
 
 def state_shapes(q: Tensor, v: Tensor) -> tuple[Any, Any]:
