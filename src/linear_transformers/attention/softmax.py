@@ -56,7 +56,8 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         self.check(q, k, v)
-        return self._read(q, k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+        keys, values = k.transpose(1, 2), v.transpose(1, 2)
+        return attended(q, keys, values, scale=self.scale, is_causal=True)
 
     def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
         count = q.shape[1]
@@ -64,7 +65,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         if count > 1:
             visible = torch.ones(count, start + count, dtype=torch.bool, device=q.device)
             visible = visible.tril(start)
-        return self._read(q, cache.keys, cache.values, attn_mask=visible)
+        return attended(q, cache.keys, cache.values, scale=self.scale, attn_mask=visible)
 
     def summarize(
         self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
@@ -80,10 +81,7 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
     def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
         self.check_heads(SEQUENCE, q)
         check_past(q, memory.keys)
-        return self._read(q, memory.keys, memory.values, attn_mask=memory.mask)
-
-    def _read(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
-        return attended(q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask)
+        return attended(q, memory.keys, memory.values, scale=self.scale, attn_mask=memory.mask)
 
 
 def attended(q: sh.Queries, keys: Tensor, values: Tensor, **options: Any) -> sh.Outputs:
@@ -101,5 +99,6 @@ def attended(q: sh.Queries, keys: Tensor, values: Tensor, **options: Any) -> sh.
         # In bfloat16 PyTorch's gradient takes up to seven times as long there.
         q, keys, values = widened(q, keys, values)
     with without_autocast(values):
-        out = F.scaled_dot_product_attention(q, keys, values, **options)
+        grouped = q.shape[1] != keys.shape[1]
+        out = F.scaled_dot_product_attention(q, keys, values, enable_gqa=grouped, **options)
     return out.to(dtype).transpose(1, 2)

@@ -1,7 +1,7 @@
 """Softmax attention to the last positions only: a past of one size, however long it was."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -88,7 +88,7 @@ class WindowAttention(CausalAttention[WindowState]):
         self.check(q, k, v)
         keys, values = k.transpose(1, 2), v.transpose(1, 2)
         own = (x[:, :, : self.window] for x in (keys, values))
-        first = self._attended(q[:, : self.window], *own, is_causal=True)
+        first = attended(q[:, : self.window], *own, scale=self.scale, is_causal=True)
         return self._followed(first, q, keys, values)
 
     def init_state(
@@ -132,10 +132,10 @@ class WindowAttention(CausalAttention[WindowState]):
         if state is None:
             return self.forward(q, k, v), after
         first = min(count, window)
-        seen = self._band(first, q.device)
-        known = torch.arange(window + first, device=q.device) >= window - past.written.unsqueeze(1)
+        slots = torch.arange(window + first, device=q.device)
+        seen = self._band(first, q.device) & (slots >= window - past.written.view(-1, 1, 1, 1))
         near = (x[:, :, : window + first] for x in (keys, values))
-        begin = self._attended(q[:, :first], *near, attn_mask=seen & known[:, None, None])
+        begin = attended(q[:, :first], *near, scale=self.scale, attn_mask=seen)
         return self._followed(begin, q, keys[:, :, window:], values[:, :, window:]), after
 
     def _step(
@@ -153,8 +153,8 @@ class WindowAttention(CausalAttention[WindowState]):
             write(old, 2, slot, new.unsqueeze(2).to(old.dtype))
             for old, new in ((state.keys, k_i), (state.values, v_i))
         )
-        known = torch.arange(self.window, device=q_i.device) <= state.written.unsqueeze(1)
-        output = self._attended(q_i.unsqueeze(1), keys, values, attn_mask=known[:, None, None])
+        seen = torch.arange(self.window, device=q_i.device) <= state.written.view(-1, 1, 1, 1)
+        output = attended(q_i.unsqueeze(1), keys, values, scale=self.scale, attn_mask=seen)
         return output.squeeze(1), WindowState(keys, values, state.written + 1)
 
     def _followed(
@@ -178,12 +178,10 @@ class WindowAttention(CausalAttention[WindowState]):
             for x in (keys, values)
         )
         own = (x.flatten(0, 1) for x in (keys, values))
-        outputs = self._attended(q, *own, attn_mask=self._band(window, q.device))
+        seen = self._band(window, q.device)
+        outputs = attended(q, *own, scale=self.scale, attn_mask=seen)
         outputs = outputs.unflatten(0, keys.shape[:2]).flatten(1, 2)[:, :rest]
         return torch.cat([first, outputs], dim=1)
-
-    def _attended(self, q: sh.Queries, keys: Tensor, values: Tensor, **mask: Any) -> sh.Outputs:
-        return attended(q, keys, values, scale=self.scale, enable_gqa=self.group > 1, **mask)
 
     def _band(self, count: int, device: torch.device) -> Bool[Tensor, "t s"]:
         """Return which keys queries see: those of as many positions, after those of w others."""
