@@ -1,7 +1,7 @@
-"""The arguments of the kernels in C++: `call.h` in ctypes."""
+"""Calls of kernels in C++, by queries, keys and values: `call.h` in ctypes."""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -10,7 +10,7 @@ INPUTS = ("q", "k", "v", "kv_sum", "k_sum")
 FORWARD = (*INPUTS, "out", "weight", "kv_sum_after", "k_sum_after")
 BACKWARD = (
     *INPUTS, "out", "weight", "d_out", "d_kv_sum_after", "d_k_sum_after",
-    "d_q", "d_k", "d_v", "d_kv_sum", "d_k_sum",
+    *(f"d_{name}" for name in INPUTS),
 )  # fmt: skip
 # The fields of a `Call`, in the order of `call.h`.
 SIZES = ("batch", "length", "heads", "features", "values")
@@ -18,25 +18,27 @@ VIEWS = INPUTS[:3]
 POINTERS = (*FORWARD[3:], *BACKWARD[7:])
 
 
-def call(function: Any, names: Sequence[str], tensors: Sequence[Any], **others: Any) -> Any:
-    """Call a compiled function of causal linear attention and return what it returns.
+def call(
+    function: Any, fields: type[ctypes.Structure], tensors: Mapping[str, Any], **others: Any
+) -> None:
+    """Call a compiled function of queries, keys and values.
 
     Args:
-        function: A function that takes a `Call`.
-        names: The field of each tensor: `FORWARD` or `BACKWARD`.
-        tensors: The inputs, then the results. Inputs whose strides `call.h` forbids are copied;
-            None is a null pointer.
-        others: The fields that are not tensors.
+        function: The function, which takes a pointer to a structure.
+        fields: The structure.
+        tensors: The tensor of each field; None is a null pointer. Those whose strides `call.h`
+            forbids are copied.
+        others: The fields that are neither tensors nor `SIZES`.
     """
-    q, k, v, *dense = tensors
     # Named, so that no copy is freed before the call returns.
-    views = [x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v)]
-    dense = [None if x is None else x.contiguous() for x in dense]
-    fields = [View.of(x) for x in views]
-    fields += [None if x is None else x.data_ptr() for x in dense]
-    sizes = zip(SIZES, (*q.shape, v.shape[-1]), strict=True)
-    by_name = zip(names, fields, strict=True)
-    return function(ctypes.byref(_Call(**dict(sizes), **dict(by_name), **others)))
+    laid: dict[str, Any] = {
+        name: x if x is None or (name in VIEWS and x.stride(-1) == 1) else x.contiguous()
+        for name, x in tensors.items()
+    }
+    values: dict[str, Any] = dict(zip(SIZES, (*laid["q"].shape, laid["v"].shape[-1]), strict=True))
+    for name, x in laid.items():
+        values[name] = View.of(x) if name in VIEWS else None if x is None else x.data_ptr()
+    function(ctypes.byref(fields(**values, **others)))
 
 
 class View(ctypes.Structure):
@@ -54,7 +56,9 @@ class View(ctypes.Structure):
         return cls(x.data_ptr(), *x.stride()[:3])
 
 
-class _Call(ctypes.Structure):
+class Call(ctypes.Structure):
+    """What the kernels of causal linear attention are given."""
+
     _fields_ = (
         *((name, ctypes.c_int64) for name in SIZES),
         *((name, View) for name in VIEWS),

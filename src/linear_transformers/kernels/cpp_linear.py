@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linear_transformers.kernels.call import BACKWARD, FORWARD, call
+from linear_transformers.kernels.call import BACKWARD, FORWARD, Call, call
 from linear_transformers.kernels.compiling import compiled
 from linear_transformers.kernels.operator import Given, operator, refuse
 
@@ -33,7 +33,8 @@ def _backward(given: Given, elu: bool, gradients: Sequence[Tensor | None]) -> No
 def _run(name: str, names: Sequence[str], tensors: Sequence[Any], **others) -> None:
     v = tensors[2]
     refuse("cpp", unavailable(v.device, v.dtype))
-    call(getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}"), names, tensors, **others)
+    function = getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}")
+    call(function, Call, dict(zip(names, tensors, strict=True)), **others)
 
 
 cpp_linear = operator("cpp_causal", _forward, _backward, dtypes=NAMES)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from linear_transformers.kernels.call import View
+from linear_transformers.kernels.call import SIZES, VIEWS, View, call
 from linear_transformers.kernels.compiling import compiled
 from linear_transformers.kernels.operator import (
     check_device,
@@ -29,6 +29,8 @@ from linear_transformers.ops.precision import accumulation_dtype, without_autoca
 SOURCE = "cpp_fast_weights.cpp"
 WIDEST = 128  # measured: at 160 and more, products of chunks are faster
 NAMES = {torch.float32: "float", torch.float64: "double"}
+INPUTS = ("q", "k", "v", "strength", "log_decay", "state")
+GRADIENTS = tuple(f"d_{name}" for name in INPUTS)
 
 
 @constant
@@ -169,31 +171,17 @@ def _defined(
 
 
 def _call(name: str, inputs: Sequence[Any], **others: Tensor | None) -> None:
-    q, k, v, strength, log_decay, state = inputs
-    # Named, so that no copy is freed before the call returns.
-    views = {"q": q, "k": k, "v": v}
-    views = {x: y if y.stride(-1) == 1 else y.contiguous() for x, y in views.items()}
-    dense = {"strength": strength, "log_decay": log_decay, "state": state, **others}
-    dense = {x: None if y is None else y.contiguous() for x, y in dense.items()}
-    call = _Call(
-        *q.shape, v.shape[-1], log_decay.shape[-1],
-        **{x: View.of(y) for x, y in views.items()},
-        **{x: None if y is None else y.data_ptr() for x, y in dense.items()},
-    )  # fmt: skip
-    getattr(compiled(SOURCE), f"{name}_{NAMES[v.dtype]}")(ctypes.byref(call))
-
-
-GRADIENTS = ("d_q", "d_k", "d_v", "d_strength", "d_log_decay", "d_state")
+    tensors: dict[str, Any] = dict(zip(INPUTS, inputs, strict=True)) | others
+    function = getattr(compiled(SOURCE), f"{name}_{NAMES[tensors['v'].dtype]}")
+    call(function, _Call, tensors, decays=tensors["log_decay"].shape[-1])
 
 
 class _Call(ctypes.Structure):
     _fields_ = (
-        *((name, ctypes.c_int64)
-          for name in ("batch", "length", "heads", "features", "values", "decays")),
-        *((name, View) for name in ("q", "k", "v")),
+        *((name, ctypes.c_int64) for name in (*SIZES, "decays")),
+        *((name, View) for name in VIEWS),
         *((name, ctypes.c_void_p)
-          for name in ("strength", "log_decay", "state", "out", "after", "d_out", "d_after",
-                       *GRADIENTS)),
+          for name in (*INPUTS[3:], "out", "after", "d_out", "d_after", *GRADIENTS)),
     )  # fmt: skip
 
 
