@@ -81,9 +81,7 @@ class Convolution(nn.Module):
 
     def init_state(self, batch: int) -> Float[Tensor, "b kept i"]:
         """Return the initial state: zeros in place of the frames before the first."""
-        weight = self.weights.weight
-        width = weight.shape[1] * self.weights.groups
-        return weight.new_zeros(batch, self.left, width)
+        return self.weights.weight.new_zeros(batch, self.left, self.weights.in_channels)
 
     def stream(
         self, x: Float[Tensor, "b t i"], state: Float[Tensor, "b kept i"], *, last: bool
