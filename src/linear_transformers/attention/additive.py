@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.attention.cache import CachedAttention
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.kernels.operator import is_transformed
 from linear_transformers.ops.precision import widened, without_autocast
@@ -33,14 +33,7 @@ class AdditiveAttention(CachedAttention):
         self.weight = nn.Parameter(torch.randn(num_heads, head_dim) * head_dim**-0.5)
         self.block_size = block_size
 
-    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        self.check(q, k, v)
-        return self._attend(q, k.transpose(1, 2), v.transpose(1, 2), 0)
-
-    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
-        return self._attend(q, cache.keys, cache.values, start)
-
-    def _attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
+    def attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
         outputs = []
         for i in range(0, q.shape[1], self.block_size):
             part = q[:, i : i + self.block_size]

@@ -6,6 +6,7 @@ from typing import ClassVar, NamedTuple
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
+from torch import Tensor
 
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import POSITION, CausalAttention, check_past
@@ -19,9 +20,7 @@ class Buffer:
     and yet does not copy the cache at every step.
     """
 
-    def __init__(
-        self, keys: Float[torch.Tensor, "b k s d"], values: Float[torch.Tensor, "b k s m"]
-    ):
+    def __init__(self, keys: Float[Tensor, "b k s d"], values: Float[Tensor, "b k s m"]):
         self.keys = keys
         self.values = values
         self.taken = 0
@@ -37,7 +36,7 @@ class Buffer:
         return self.keys.nbytes + self.values.nbytes
 
 
-def can_be_written(keys: torch.Tensor, values: torch.Tensor) -> bool:
+def can_be_written(keys: Tensor, values: Tensor) -> bool:
     """Return whether torch lets this mode write in place: not what a backward pass may read, nor,
     elsewhere, what was made in inference mode."""
     if torch.is_grad_enabled() or keys.requires_grad or values.requires_grad:
@@ -54,17 +53,17 @@ class KeyValueCache(NamedTuple):
     length: int
 
     @property
-    def keys(self) -> Float[torch.Tensor, "b k s d"]:
+    def keys(self) -> Float[Tensor, "b k s d"]:
         """The keys so far."""
         return self.buffer.keys[:, :, : self.length]
 
     @property
-    def values(self) -> Float[torch.Tensor, "b k s m"]:
+    def values(self) -> Float[Tensor, "b k s m"]:
         """The values so far."""
         return self.buffer.values[:, :, : self.length]
 
     def append(
-        self, keys: Float[torch.Tensor, "b k s d"], values: Float[torch.Tensor, "b k s m"]
+        self, keys: Float[Tensor, "b k s d"], values: Float[Tensor, "b k s m"]
     ) -> "KeyValueCache":
         """Return a cache with more positions at its end. This one is left unmodified.
 
@@ -105,8 +104,13 @@ class CachedAttention(CausalAttention[KeyValueCache]):
     constant_state: ClassVar[bool] = False
 
     @abstractmethod
-    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
-        """Attend from positions `start`, `start + 1`, ... to a cache that ends with the last."""
+    def attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
+        """Attend from positions `start`, `start + 1`, ... to keys and values [b, k, s, d or m] that
+        end with the last."""
+
+    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
+        self.check(q, k, v)
+        return self.attend(q, k.transpose(1, 2), v.transpose(1, 2), 0)
 
     def init_state(
         self,
@@ -125,7 +129,8 @@ class CachedAttention(CausalAttention[KeyValueCache]):
     ) -> tuple[sh.Output, KeyValueCache]:
         self.check_heads(POSITION, q_i, keys=(k_i, v_i))
         state = state.append(k_i.unsqueeze(2), v_i.unsqueeze(2))
-        return self.attend(q_i.unsqueeze(1), state, state.length - 1).squeeze(1), state
+        output = self.attend(q_i.unsqueeze(1), state.keys, state.values, state.length - 1)
+        return output.squeeze(1), state
 
     def select(self, state: KeyValueCache, rows: sh.Rows) -> KeyValueCache:
         return state.select(rows)
@@ -138,4 +143,5 @@ class CachedAttention(CausalAttention[KeyValueCache]):
             state = self.init_state(len(k), device=k.device, dtype=k.dtype)
         past = state.length
         state = state.append(k.transpose(1, 2), v.transpose(1, 2))
-        return (self.attend(q, state, past) if past else self.forward(q, k, v)), state
+        outputs = self.attend(q, state.keys, state.values, past) if past else self.forward(q, k, v)
+        return outputs, state

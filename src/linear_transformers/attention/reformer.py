@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+from torch import Tensor
+
 from linear_transformers import shapes as sh
 from linear_transformers.attention.cache import CachedAttention, KeyValueCache
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
@@ -61,7 +63,7 @@ class ReformerAttention(BucketAttention, CachedAttention):
         self.check(q, k, v)
         return super().prefill(q, q, v, state)
 
-    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
-        every = cache.keys.transpose(1, 2)
-        outputs = self.forward(every, every, cache.values.transpose(1, 2))[:, start:]
+    def attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
+        every = keys.transpose(1, 2)
+        outputs = self.forward(every, every, values.transpose(1, 2))[:, start:]
         return outputs.to(q.dtype)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import SEQUENCE, CrossAttention, check_past
-from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.attention.cache import CachedAttention
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.precision import widened, without_autocast
@@ -54,18 +54,15 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
         super().__init__(num_heads, head_dim, num_key_heads=num_key_heads)
         self.scale = scale
 
-    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        self.check(q, k, v)
-        keys, values = k.transpose(1, 2), v.transpose(1, 2)
-        return attended(q, keys, values, scale=self.scale, is_causal=True)
-
-    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
+    def attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
         count = q.shape[1]
+        if start == 0:
+            return attended(q, keys, values, scale=self.scale, is_causal=True)
         visible = None  # a single position sees all there is
         if count > 1:
             visible = torch.ones(count, start + count, dtype=torch.bool, device=q.device)
             visible = visible.tril(start)
-        return attended(q, cache.keys, cache.values, scale=self.scale, attn_mask=visible)
+        return attended(q, keys, values, scale=self.scale, attn_mask=visible)
 
     def summarize(
         self, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None

@@ -1,7 +1,9 @@
 """Sparse factorised attention (Child et al., 2019), computed sparsely in both forms."""
 
+from torch import Tensor
+
 from linear_transformers import shapes as sh
-from linear_transformers.attention.cache import CachedAttention, KeyValueCache
+from linear_transformers.attention.cache import CachedAttention
 from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import sparse
@@ -52,14 +54,10 @@ class SparseAttention(CachedAttention):
         self.all_positions, self.visible_to = PATTERNS[pattern]
         self.numbers = {"stride": stride, "summary": summary}
 
-    def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
-        self.check(q, k, v)
-        return self.all_positions(q, k, v, start=0, **self.numbers)
-
-    def attend(self, q: sh.Queries, cache: KeyValueCache, start: int) -> sh.Outputs:
+    def attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:
         if q.shape[1] > 1:
-            k, v = cache.keys.transpose(1, 2), cache.values.transpose(1, 2)
+            k, v = keys.transpose(1, 2), values.transpose(1, 2)
             return self.all_positions(q, k, v, start=start, **self.numbers)
         seen = self.visible_to(start, **self.numbers).to(q.device)
-        keys, values = (x.index_select(2, seen) for x in (cache.keys, cache.values))
+        keys, values = (x.index_select(2, seen) for x in (keys, values))
         return attended(q, keys, values)
