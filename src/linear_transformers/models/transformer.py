@@ -1,7 +1,7 @@
 """A stack of blocks, vectors to vectors: the core of every model of this project."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,7 +18,6 @@ from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
 from linear_transformers.ops.bidirectional import check_lengths, valid
-from linear_transformers.ops.dropout import Draw
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources
@@ -248,11 +247,12 @@ class Transformer(nn.Module):
             x = x.where(valid(lengths, x.shape[1]).unsqueeze(-1), 0)
         x = self.positions(x, start=start, draw=draw)
         for block, memory in zip(self.blocks, self._read(memories), strict=True):
-            given = (block, x, lengths, draw, memory, piece)
-            if self.activation_checkpointing and self.training:
-                x = checkpoint(self._through, *given, use_reentrant=False)
+            if not self.causal:
+                x = self._run(block.bidirectional, x, lengths, draw)
+            elif memory is None:
+                x = self._run(block, x, draw, piece)
             else:
-                x = self._through(*given)
+                x = self._run(block, x, draw, piece, memory)
         return self._normed(x)
 
     def init_state(self, batch: int, memories: Sequence[Any] | None = None) -> StackState:
@@ -342,10 +342,7 @@ class Transformer(nn.Module):
         x = self.positions(x, start=state.position, draw=draw)
         layers = []
         for block, layer in zip(self.blocks, state.layers, strict=True):
-            if self.activation_checkpointing and self.training:
-                x, layer = checkpoint(block.prefill, x, layer, draw, use_reentrant=False)
-            else:
-                x, layer = block.prefill(x, layer, draw)
+            x, layer = self._run(block.prefill, x, layer, draw)
             layers.append(layer)
         return self._normed(x), StackState(position, tuple(layers))
 
@@ -377,15 +374,8 @@ class Transformer(nn.Module):
             )
         return [None] * len(self.blocks) if memories is None else memories
 
-    def _through(
-        self,
-        block: Block,
-        x: Tensor,
-        lengths: Tensor | None,
-        draw: Draw | None,
-        memory: Any,
-        piece: Piece | None,
-    ) -> Tensor:
-        if isinstance(block, DecoderBlock):
-            return block(x, draw, piece, memory)
-        return block(x, draw, piece) if self.causal else block.bidirectional(x, lengths, draw)
+    def _run(self, call: Callable[..., Any], *given: Any) -> Any:
+        """Return what a block's call returns, recomputed in the backward pass if that is asked."""
+        if self.activation_checkpointing and self.training:
+            return checkpoint(call, *given, use_reentrant=False)
+        return call(*given)
