@@ -64,10 +64,7 @@ def _done(multirun: Path) -> list[dict[str, Any]]:
 
 def figures(run: Path) -> dict[str, Any]:
     """Return a row: the model that was trained, its metrics and its costs."""
-    config = _config(run)
-    if not config:
-        raise SystemExit(f"error: {run} has no config.yaml. Name the folder of a run or multirun.")
-    model = config["model"]
+    model = _config(run)["model"]
     mixer = model.get("mixer", model)  # a BiLSTM has none, and earlier runs had none
     sizes = {"layers": "num_layers", "heads": "num_heads", "model_dim": "model_dim"}
     return {
@@ -125,7 +122,10 @@ def thinned(steps: list[int]) -> list[int]:
 
 def _config(run: Path) -> dict[str, Any]:
     path = run / "config.yaml"
-    return yaml.safe_load(path.read_text()) if path.is_file() else {}
+    if not path.is_file():
+        named = "Name the folder of a run, or of a multirun in runs/sweeps."
+        raise SystemExit(f"error: {run} has no config.yaml. {named}")
+    return yaml.safe_load(path.read_text())
 
 
 if __name__ == "__main__":

@@ -93,6 +93,13 @@ def test_models_of_ones_own_are_compared_in_a_multirun(tmp_path, last):
     assert [job["status"] for job in json.loads(table.read_text())] == ["done", "done"]
 
 
+def test_what_a_class_of_ones_own_complains_of_has_its_place(tmp_path):
+    forget()
+    words = ("data=sums", "data.count=1", *QUIET, f"paths.runs={tmp_path}")
+    message = complaint("train", *CONF, *words)
+    assert message == "error: 1 sums are too few. (addition.py, line 62)"
+
+
 def test_a_checkpoint_of_a_class_from_outside_is_refused_and_nothing_is_imported(tmp_path):
     train(tmp_path, "model=aft", *QUICK, "run_id=a", "test=false")
     forget()

@@ -16,12 +16,17 @@ from tests.conftest import PROJECT
 from tests.programs import QUICK, figures, run
 
 
+class Run(Training):
+    num_steps = math.nan
+
+
 def trainer(step: int, total: float = 40) -> SimpleNamespace:
-    module = object.__new__(Training)
+    module = object.__new__(Run)
+    object.__setattr__(module, "num_steps", total)
     object.__setattr__(module, "task", SimpleNamespace(figure=Figure("bits_per_dim", "bits/dim")))
     figures = {"train/bits_per_dim": torch.tensor(2.31), "val/bits_per_dim": torch.tensor(2.2)}
     return SimpleNamespace(
-        is_global_zero=True, estimated_stepping_batches=total, current_epoch=2, global_step=step,
+        is_global_zero=True, current_epoch=2, max_epochs=4, global_step=step,
         log_every_n_steps=10, sanity_checking=False,
         callback_metrics=figures, lightning_module=module,
     )  # fmt: skip

@@ -111,6 +111,7 @@ def test_a_choice_is_plain_data_again_and_the_same_choice_from_it():
     assert checked_choice(data, "model.mixer.attention", CausalAttention) == choice
     assert isinstance(choice(2, 4), LinearAttention)
     assert plain({"a": (1, choice), "b_": None}) == {"a": [1, data], "b_": None}
+    assert plain({"a": {0: 1, 4: 2}}) == {"a": {0: 1, 4: 2}}
     assert plain({"continue_": True}) == {"continue": True}  # which cannot be a parameter
 
 

@@ -161,6 +161,21 @@ def test_other_batches_after_an_epoch_are_all_seen(tmp_path):
     assert "batches; now they are others" in fewer
 
 
+@pytest.mark.parametrize("change", ["data.batch_size=32", "trainer.accumulate_grad_batches=4"])
+def test_with_other_steps_an_epoch_the_rate_falls_until_the_end(tmp_path, change):
+    """Of 4 epochs two have 8 steps, and two 2."""
+    words = (
+        *QUICK, "trainer.limit_train_batches=null", "trainer.log_every_n_steps=1", "test=false",
+        "scheduler=warmup_cosine", "scheduler.warmup=0", "optimizer=radam", "data.num_train=64",
+        "data.batch_size=8", f"paths.runs={tmp_path}", "run_id=other", "resume=auto",
+    )  # fmt: skip
+    run("train", *words, "trainer.max_epochs=2")
+    assert "step 20/20" in run("train", *words, "trainer.max_epochs=4", change)
+    (name,) = {name for row in metrics(tmp_path / "other") for name in row if name[:3] == "lr-"}
+    rates = [*dict.fromkeys(figures(tmp_path / "other", name))][-4:]  # a row a batch
+    assert rates[0] > 1.5 * rates[1] > 3 * rates[3] > 0
+
+
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
     """Rates of 1 make the second epoch worse than the first: best.ckpt must stay."""
     moved = half.parent / "elsewhere" / "half"

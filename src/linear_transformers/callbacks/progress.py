@@ -37,7 +37,7 @@ class Progress(Callback):
         self.printed = (self.start, self.first)
         if not (trainer.is_global_zero and self.console.is_terminal):
             return
-        steps = trainer.estimated_stepping_batches
+        steps = _training(trainer).num_steps
         total = steps if steps < math.inf else None
         self.bar = Bar(
             TextColumn("{task.fields[epoch]}"),
@@ -80,7 +80,7 @@ class Progress(Callback):
     def _line(self, trainer: Trainer) -> None:
         if self.console.is_terminal or not trainer.is_global_zero:
             return
-        now, total = time.monotonic(), trainer.estimated_stepping_batches
+        now, total = time.monotonic(), _training(trainer).num_steps
         self.printed = (now, trainer.global_step)
         passed, done = now - self.start, trainer.global_step - self.first
         parts = [*_place(trainer).values(), _figures(trainer), _clock(passed)]
@@ -94,11 +94,18 @@ class Progress(Callback):
             self.bar = None
 
 
+def _training(trainer: Trainer) -> Training:
+    assert isinstance(trainer.lightning_module, Training)
+    return trainer.lightning_module
+
+
 def _place(trainer: Trainer) -> dict[str, Any]:
     """Return how far a run is; some have no end."""
-    total = trainer.estimated_stepping_batches
+    total = _training(trainer).num_steps
     of = f"/{total}" if total < math.inf else ""
-    return {"epoch": f"epoch {trainer.current_epoch}", "step": f"step {trainer.global_step}{of}"}
+    over = trainer.current_epoch == trainer.max_epochs  # at the end Lightning counts one more
+    epoch = f"epoch {trainer.current_epoch - over}"
+    return {"epoch": epoch, "step": f"step {trainer.global_step}{of}"}
 
 
 def _clock(seconds: float) -> str:
@@ -107,9 +114,7 @@ def _clock(seconds: float) -> str:
 
 def _figures(trainer: Trainer) -> str:
     """Return the latest figures that were logged: `train 2.31  val 2.20  bits/dim`."""
-    module = trainer.lightning_module
-    assert isinstance(module, Training)
-    figure = module.task.figure
+    figure = _training(trainer).task.figure
     shown = [
         f"{stage} {trainer.callback_metrics[f'{stage}/{figure.name}']:.3f}"
         for stage in ("train", "val")

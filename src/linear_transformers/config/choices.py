@@ -185,7 +185,11 @@ def plain(options: Mapping[str, Any]) -> dict[str, Any]:
             return plain(vars(value))
         return [data(part) for part in value] if isinstance(value, list | tuple) else value
 
-    return {_key(name): data(value) for name, value in options.items()}
+    # Some names are numbers: Lightning's schedule of accumulation has the epochs as its keys.
+    return {
+        _key(name) if isinstance(name, str) else name: data(value)
+        for name, value in options.items()
+    }
 
 
 def checked(declaration: Callable[..., Any], given: Mapping[str, Any], path: str) -> dict[str, Any]:

@@ -57,6 +57,9 @@ class SequenceShape(Shape):
                 )
 
 
+SEEN = 16  # items of each split that are looked at before training
+
+
 class Splits(NamedTuple):
     """The items of each split, all of one size: images, or sequences."""
 
@@ -125,6 +128,20 @@ class SequenceSource(DataSource):
             raise ValueError(
                 f"{fewest} {self.noun} to validate or test on are fewer than {world_size} devices."
             )
+        for split, items in zip(Splits._fields, self.splits, strict=True):
+            self._check_items(split, np.asarray(items[[*range(min(len(items), SEEN))]]))
+
+    def _check_items(self, split: str, found: np.ndarray) -> None:
+        """Refuse items that are none of the shape: those of a data set that somebody wrote."""
+        length, most = self.shape.length, self.shape.num_values - 1
+        whole, width = np.issubdtype(found.dtype, np.integer), found[0].size
+        if whole and width == length and found.min() >= 0 and found.max() <= most:
+            return
+        raise ValueError(
+            f"{type(self).__name__}.load: the first of {split} are {found.dtype}, of "
+            f"{width} values from {found.min():.4g} to {found.max():.4g}; its shape says "
+            f"{length} whole numbers from 0 to {most}."
+        )
 
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
         items, place = getattr(self.splits, split), {"rank": rank, "world_size": world_size}

@@ -384,4 +384,8 @@ def _for_people(error: Exception, runs: Path) -> str | None:
     if raised_in.startswith("lightning."):  # of what the trainer was asked for
         return f"Trainer: {first_line(error).strip()}."
     # We write for people; a ValueError of torch's, say, that we did not foresee is a bug.
-    return str(error) if is_ours(raised_in) else None
+    if not is_ours(raised_in):
+        return None
+    ours = raised_in.partition(".")[0] == "linear_transformers"
+    where = Path(traceback.tb_frame.f_code.co_filename).name
+    return str(error) if ours else f"{error} ({where}, line {traceback.tb_lineno})"

@@ -147,6 +147,11 @@ def check_sweep(words: Sequence[str]) -> None:
             )
         for word in words:
             key, _, storage = word.lstrip("+").partition("=")
+            if key == "hydra.sweeper.direction" and storage != "minimize":
+                raise ValueError(
+                    f"{word}: a search minimises, and what is best at its most is negated for it. "
+                    "Leave it out."
+                )
             if key != "hydra.sweeper.storage" or storage == "null":
                 continue
             if "://" not in storage:

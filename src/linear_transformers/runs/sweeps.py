@@ -86,6 +86,8 @@ class Sweep:
                 folder.mkdir(parents=True, exist_ok=True)
             else:
                 folder = _newest(above, command) if skip_done else None
+                if skip_done and folder is None:
+                    print("note     there is no multirun of this very command: every job runs")
                 now = above / f"{datetime.now():%Y%m%d-%H%M%S}"
                 folder = folder or claim_folder(now, numbered=True)
             if not (note := folder / COMMAND).exists():
@@ -321,19 +323,25 @@ def _mean(rows: Sequence[Mapping[str, Any]], swept: Sequence[str]) -> dict[str, 
 def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
     """Return in words which swept choices validated best, in the mean of their seeds, and which
     follow, of those without a caution; None if there was nothing to choose from, or nothing was
-    validated, or figures are not of one kind: of other data, or other names."""
+    validated, or figures are not of one kind: of other seeds, other data, or other names."""
     keys = [key for key in _swept(jobs) if key != SEED]
-    groups: dict[tuple[str, ...], list[float]] = {}
+    groups: dict[tuple[str, ...], dict[str | None, float]] = {}  # by seed
     kinds = set()
     for job in jobs:
         validated = frozenset(name for name in job["figures"] if name.startswith("val_"))
         if validated and job["objective"] is not None and CAUTION not in job["figures"]:
             choices = _choices(job["overrides"])
             words = tuple(f"{key}={choices[key]}" for key in keys if key in choices)
-            groups.setdefault(words, []).append(job["objective"])
+            groups.setdefault(words, {})[choices.get(SEED)] = job["objective"]
             kinds.add(validated)
-    order = sorted((fmean(values), shlex.join(words)) for words, values in groups.items())
-    if len(order) < 2 or len(kinds) > 1 or DATA & {key.lstrip("+") for key in keys}:
+    seeds = {frozenset(values) for values in groups.values()}
+    order = sorted((fmean(values.values()), shlex.join(words)) for words, values in groups.items())
+    if (
+        len(order) < 2
+        or len(kinds) > 1
+        or len(seeds) > 1
+        or DATA & {key.lstrip("+") for key in keys}
+    ):
         return None
     # What is best when it is large is negative here.
     (first, best), (second, next_best) = ((rounded(abs(x)), words) for x, words in order[:2])

@@ -62,6 +62,7 @@ class Training(LightningModule):
         self.evaluation = Evaluation({}, {})
         self.sums: Statistics = {}
         self._accumulated = torch.zeros(2)  # total and count of the batches before
+        self._before = (0, 0)  # epochs before a run goes on, and their steps
         # Wrong options are refused now rather than after loading.
         scheduler(optimizer(self.model.named_parameters()), 1)
 
@@ -164,7 +165,7 @@ class Training(LightningModule):
 
     def configure_optimizers(self) -> Any:
         optimizer = self.make_optimizer(self.model.named_parameters())
-        schedule = self.make_scheduler(optimizer, self.trainer.estimated_stepping_batches)
+        schedule = self.make_scheduler(optimizer, self.num_steps)
         if schedule is None:
             return optimizer
         if not isinstance(schedule, dict):  # torch's own took the steps for an option of theirs
@@ -181,9 +182,28 @@ class Training(LightningModule):
             schedule["frequency"] = sys.maxsize  # `_judge` steps it, before anything is saved
         return {"optimizer": optimizer, "lr_scheduler": schedule}
 
+    @property
+    def num_steps(self) -> float:
+        """The number of steps of the whole run, infinite without an end. Epochs before it went on
+        count as they were: batches, and how many are accumulated, may be others now."""
+        trainer, (epochs, taken) = self.trainer, self._before
+        steps = trainer.estimated_stepping_batches
+        if not epochs or trainer.max_epochs in (None, -1):
+            return steps
+        of_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
+        steps = taken + of_epoch * max(trainer.max_epochs - epochs, 0)
+        return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         if self.trainer.state.fn != TrainerFn.FITTING:
             return
+        loop = checkpoint["loops"]["fit_loop"]
+        epochs, batches = loop["epoch_progress"], loop["epoch_loop.batch_progress"]
+        within = 0 if batches["is_last_batch"] else batches["current"]["ready"]
+        self._before = (
+            epochs["current"]["started"] - (not batches["is_last_batch"]),
+            checkpoint["global_step"] - within // self.trainer.accumulate_grad_batches,
+        )
         if (carried := checkpoint.get("carried")) is not None:
             rank, devices = share_of(self.trainer)
             self.task.carried = [
