@@ -48,6 +48,17 @@ def test_the_bar_shows_epoch_steps_bits_and_time_left():
     assert "left" in shown
 
 
+def test_the_last_line_has_the_last_epoch(capsys):
+    """Lightning has counted one more when training has ended, and none was validated."""
+    over = trainer(40)
+    over.current_epoch = over.max_epochs
+    progress = Progress()
+    progress.console = Console(file=io.StringIO(), force_terminal=False)
+    progress.on_train_start(trainer(0), None)
+    progress.on_train_end(over, None)
+    assert capsys.readouterr().out.startswith("epoch 3  step 40/40")
+
+
 @pytest.mark.parametrize("terminal", [False, True])
 def test_a_run_without_an_end_has_no_number_of_steps(terminal, capsys):
     progress = Progress()

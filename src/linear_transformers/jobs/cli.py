@@ -360,7 +360,8 @@ def _for_people(error: Exception, runs: Path) -> str | None:
         error: The error.
         runs: The folder of all runs.
     """
-    from linear_transformers.config.choices import is_ours  # late: pydantic takes a while
+    # Late: pydantic takes a while.
+    from linear_transformers.config.choices import PACKAGE, is_ours
 
     if isinstance(error, OSError):
         full = error.errno in (ENOSPC, EDQUOT, EFBIG)
@@ -386,6 +387,8 @@ def _for_people(error: Exception, runs: Path) -> str | None:
     # We write for people; a ValueError of torch's, say, that we did not foresee is a bug.
     if not is_ours(raised_in):
         return None
-    ours = raised_in.partition(".")[0] == "linear_transformers"
+    if raised_in.partition(".")[0] == PACKAGE:
+        return str(error)
+    # Of a package that was allowed: it may be a mistake of its author's, who looks for the place.
     where = Path(traceback.tb_frame.f_code.co_filename).name
-    return str(error) if ours else f"{error} ({where}, line {traceback.tb_lineno})"
+    return f"{error} ({where}, line {traceback.tb_lineno})"

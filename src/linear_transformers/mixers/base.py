@@ -111,7 +111,8 @@ class Mixer(nn.Module, ABC, Generic[State]):
         """
 
     def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """Return the size of one sequence's state after `length` positions, in bytes."""
+        """Return the size of one sequence's state after `length` positions, in bytes. One that
+        grows, and does not reserve its capacity, has to say so itself."""
         return bytes_of(self.init_state(1, device="meta", dtype=dtype, capacity=length))
 
     @abstractmethod

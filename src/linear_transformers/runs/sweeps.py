@@ -336,12 +336,8 @@ def best_of(jobs: Sequence[dict[str, Any]]) -> str | None:
             kinds.add(validated)
     seeds = {frozenset(values) for values in groups.values()}
     order = sorted((fmean(values.values()), shlex.join(words)) for words, values in groups.items())
-    if (
-        len(order) < 2
-        or len(kinds) > 1
-        or len(seeds) > 1
-        or DATA & {key.lstrip("+") for key in keys}
-    ):
+    alike = len(kinds) == len(seeds) == 1 and not DATA & {key.lstrip("+") for key in keys}
+    if len(order) < 2 or not alike:
         return None
     # What is best when it is large is negative here.
     (first, best), (second, next_best) = ((rounded(abs(x)), words) for x, words in order[:2])
