@@ -191,10 +191,21 @@ def test_pixels_of_32_bits_are_refused(saved, mode, raises_one_line):
 def test_a_picture_of_absurd_size_is_refused_before_it_fills_memory(
     saved, monkeypatch, raises_one_line
 ):
+    """By its header, too: a run would end at the batch that has it."""
     path = saved(Image.new("L", (60, 40)))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
-    with raises_one_line("picture.png", "far too large"):
-        read(path)
+    for most in (1000, 2000):  # Pillow refuses twice as many, and warns of more
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", most)
+        for look in (read, size_of):
+            with raises_one_line("picture.png", "far too large"):
+                look(path)
+
+
+def test_what_is_odd_about_metadata_is_not_told(saved):
+    """They are not of the picture."""
+    cut = b"Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x05\x01\x12\x00\x03\x00\x00"
+    path = saved(Image.new("RGB", (6, 4)), "cut.jpg", exif=cut)
+    assert size_of(path) == (6, 4)
+    assert read(path, COLOUR).shape == (4, 6, 3)
 
 
 @pytest.mark.parametrize(

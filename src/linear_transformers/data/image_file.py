@@ -3,6 +3,8 @@
 import struct
 import warnings
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +20,7 @@ DAMAGE = (
     OSError, SyntaxError, ValueError, EOFError, RuntimeError, MemoryError, struct.error, zlib.error,
     UserWarning, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError,
 )  # fmt: skip
+TOO_LARGE = (Image.DecompressionBombWarning, Image.DecompressionBombError)
 ORIENTED = {"exif", "Raw profile type exif", "xmp", "XML:com.adobe.xmp"}  # keys of `info`
 # Modes that hold more than eight bits: PIL clips them to 255 instead of scaling them.
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
@@ -70,10 +73,10 @@ def size_of(path: Path) -> tuple[int, int]:
     """Return a picture's width and height as it is seen, from its header.
 
     Raises:
-        ValueError: It is no picture, or several, or its pixels have no white.
+        ValueError: It is no picture, or several, or too large, or its pixels have no white.
     """
     try:
-        with Image.open(path, formats=_formats()) as picture:
+        with _strictly(), Image.open(path, formats=_formats()) as picture:
             width, height = picture.size
             # Of a PNG without, Pillow would decode it all to look behind its pixels; a TIFF's size
             # is that which is seen.
@@ -81,7 +84,9 @@ def size_of(path: Path) -> tuple[int, int]:
             exif = picture.getexif() if told and picture.format != "TIFF" else {}
             turned = exif.get(ExifTags.Base.Orientation, 1) > TURNED
             frames, mode = _frames(picture), picture.mode
-    except (*DAMAGE, Image.DecompressionBombError) as error:
+    except TOO_LARGE as error:
+        raise ValueError(f"{path} is far too large a picture ({error}).") from error
+    except DAMAGE as error:
         raise ValueError(f"{path} is not a picture that can be read. Remove it.") from error
     if frames != 1:
         raise ValueError(f"{path} holds {frames} pictures. Remove it, or give one of them.")
@@ -93,19 +98,14 @@ def _load(path: Path) -> Image.Image:
     if not path.is_file():
         raise ValueError(f"{path} is not a file. Give a picture, PNG for instance.")
     try:
-        with warnings.catch_warnings():
-            # A picture of 90 million pixels is a mistake here, or an attack.
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            warnings.simplefilter("error", UserWarning)  # of data that are cut, say
-            warnings.filterwarnings("ignore", ".*(EXIF|MPO).*", UserWarning)  # not of the picture
-            # Of a path, Pillow maps turned grey TIFFs in rows of the wrong width.
-            with path.open("rb") as file, Image.open(file, formats=_formats()) as picture:
-                frames = _frames(picture)
-                picture.load()
-                picture = ImageOps.exif_transpose(picture)
+        # Of a path, Pillow maps turned grey TIFFs in rows of the wrong width.
+        with _strictly(), path.open("rb") as f, Image.open(f, formats=_formats()) as picture:
+            frames = _frames(picture)
+            picture.load()
+            picture = ImageOps.exif_transpose(picture)
     except UnidentifiedImageError as error:
         raise ValueError(f"{path} is not a picture that can be read. Give a PNG.") from error
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+    except TOO_LARGE as error:
         raise ValueError(f"{path} is far too large a picture ({error}).") from error
     except DAMAGE as error:
         raise ValueError(
@@ -114,6 +114,17 @@ def _load(path: Path) -> Image.Image:
     if frames != 1:
         raise ValueError(f"{path} holds {frames} pictures. Give a file with one.")
     return picture
+
+
+@contextmanager
+def _strictly() -> Iterator[None]:
+    """Make an error of what Pillow warns of."""
+    with warnings.catch_warnings():
+        # A picture of 90 million pixels is a mistake here, or an attack.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        warnings.simplefilter("error", UserWarning)  # of data that are cut, say
+        warnings.filterwarnings("ignore", ".*(EXIF|MPO).*", UserWarning)  # not of the picture
+        yield
 
 
 def _formats() -> list[str]:
