@@ -90,6 +90,12 @@ def test_sixteen_bits_of_colour_are_scaled_not_clipped(tmp_path):
     np.testing.assert_array_equal(read(tmp_path / "deep.png", COLOUR)[..., 1], RAMP)
 
 
+@pytest.mark.parametrize("shape", [GREY, COLOUR], ids=["grey", "colour"])
+def test_cielab_is_read_as_any_colours(saved, shape):
+    path = saved(Image.new("LAB", (6, 4), (128, 128, 128)), "grey.tif")
+    assert (read(path, shape) == 119).all()  # half as light as white, in sRGB
+
+
 def test_one_bit_is_black_and_white(saved):
     picture = saved(Image.fromarray(RAMP > 100).convert("1"))
     np.testing.assert_array_equal(read(picture)[..., 0], np.where(RAMP > 100, 255, 0))

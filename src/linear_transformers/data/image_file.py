@@ -55,6 +55,8 @@ def read_image(path: Path, shape: ImageShape, *, resize: bool, background: int) 
         layer = picture.convert("RGBA")
         under = Image.new("RGBA", layer.size, (background, background, background, 255))
         picture = Image.alpha_composite(under, layer)
+    if picture.mode == "LAB":  # Pillow converts it to RGB alone
+        picture = picture.convert("RGB")
     picture = picture.convert("L" if shape.channels == 1 else "RGB")
     size = (shape.width, shape.height)
     if picture.size != size:
