@@ -607,6 +607,16 @@ def test_the_wall_street_journal_is_read_as_the_ldc_lays_it_out(tmp_path, discs)
     }
 
 
+def test_the_discs_of_the_ldc_may_be_links(tmp_path):
+    """As a recipe of Kaldi leaves them."""
+    write_wsj(tmp_path / "discs", discs=True)
+    (tmp_path / "links").mkdir()
+    for disc in (tmp_path / "discs").glob("1*"):
+        (tmp_path / "links" / disc.name).symlink_to(disc)
+    data = WallStreetJournal(str(tmp_path), path=f"{tmp_path}/links", labels="characters")
+    assert len(data.utterances("train")) == 3
+
+
 def test_detailed_transcripts_become_words():
     for written, said in {
         "THE [door_slam] *CAT* SAT .": "THE CAT SAT",

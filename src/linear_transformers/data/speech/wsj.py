@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from linear_transformers.data.base import files_below
 from linear_transformers.data.speech.base import TextSpeech
 from linear_transformers.data.speech.manifest import Utterance
 
@@ -59,7 +60,7 @@ class WallStreetJournal(TextSpeech):
     @cached_property
     def texts(self) -> dict[str, str]:
         """The detailed transcript of each utterance, by its id."""
-        files = [p for p in self.path.rglob("*") if p.suffix.lower() == ".dot"]
+        files = [p for p in files_below(self.path) if p.suffix.lower() == ".dot"]
         lines = (line for file in files for line in file.read_text("latin-1").splitlines())
         matches = (re.fullmatch(r"(.*)\((\w+)\)\s*", line) for line in lines)
         return {match[2].lower(): match[1].strip() for match in matches if match}
