@@ -338,3 +338,13 @@ def test_the_standard_library_is_divided_by_modules():
     assert min(sizes.values()) > 0.01 * sum(sizes.values())
     (note,) = data.notes()
     assert note.startswith("the standard library of Python 3.")
+
+
+def test_characters_that_no_trained_module_has_are_counted(monkeypatch, tmp_path):
+    monkeypatch.setattr("sysconfig.get_paths", lambda: {"stdlib": str(tmp_path)})
+    for module, text in {"abc": TEXT, "inspect": TEXT, "ftplib": TEXT + "λ"}.items():
+        write(tmp_path / f"{module}.py", text)
+    data = PythonSources(2, tokens="characters", segment=8)
+    library, unknown = data.notes()
+    assert library.startswith("the standard library of Python 3.")
+    assert unknown.startswith("1 characters of test are in no training text")

@@ -157,7 +157,8 @@ class PythonSources(TextSource):
             f"{sum(text.size for text in self.texts(split)) / 1e6:.2f} MB {split}"
             for split in SPLITS
         ]
-        return [f"the standard library of Python {platform.python_version()}: {', '.join(amounts)}"]
+        library = f"the standard library of Python {platform.python_version()}"
+        return [f"{library}: {', '.join(amounts)}", *super().notes()]
 
 
 def _split_of(module: str) -> Split:
