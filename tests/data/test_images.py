@@ -167,6 +167,13 @@ def test_arrays_are_averaged_down_over_whole_blocks(tmp_path, raises_one_line):
         save(tmp_path, size=1, **arrays).splits  # noqa: B018
 
 
+def test_other_arrays_are_not_read(tmp_path):
+    """Labels, say: they may be objects, which only a pickle holds."""
+    labels = np.array(["cat", None], dtype=object)
+    data = save(tmp_path, x_train=pixels(10, 2, 2), x_test=pixels(6, 2, 2), y_train=labels)
+    assert [len(images) for images in data.splits] == [7, 3, 6]
+
+
 def test_masks_leave_images_out_and_x_val_is_used(tmp_path):
     keep_test = np.array([True, False, True, True])
     data = save(
@@ -181,6 +188,7 @@ def test_masks_leave_images_out_and_x_val_is_used(tmp_path):
     ("arrays", "words"),
     [
         ({"x_test": pixels(4, 2, 2)}, ("no array x_train", "x_test")),
+        ({"x_test": pixels(4, 2, 2), "train": pixels(4)}, ("it holds ['train', 'x_test']",)),
         ({"x_train": pixels(4, 2, 2)}, ("no array x_test",)),
         ({"x_train": pixels(4, 2, 2, dtype=float)}, ("x_train is float64", "uint8")),
         ({"x_train": pixels(4, 4)}, ("shape (4, 4)", "(n, height, width)")),

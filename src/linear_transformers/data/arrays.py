@@ -69,7 +69,7 @@ class ArrayImages(ImageSource):
     def load(self) -> Splits:
         arrays = self._read()
         for name in arrays:
-            # Other arrays, such as labels, are ignored; a misspelt mask must be an error.
+            # A misspelt mask must be an error.
             if name.startswith(PREFIXES) and name not in NAMES:
                 raise ValueError(f"{self.path}: array {name} is unknown. Known are {NAMES}.")
         train = self._images(arrays, "x_train", mask="keep_train")
@@ -87,7 +87,8 @@ class ArrayImages(ImageSource):
         shape = ImageShape(*train.shape[1:], num_levels=self.num_levels).resized(self.size)
         return Splits(*(resized(images, shape) for images in (train, val, test)))
 
-    def _read(self) -> dict[str, np.ndarray | Rows]:
+    def _read(self) -> dict[str, Any]:
+        """Return the arrays, by their names, of which those that are not used are None."""
         if self.path.is_dir():
             return self._stored()
         if not self.path.is_file():
@@ -102,7 +103,8 @@ class ArrayImages(ImageSource):
                 if damaged := archive.testzip():
                     raise ValueError(f"the checksum of {damaged} does not match")
             with np.load(self.path, allow_pickle=False) as arrays:
-                return dict(arrays)
+                # Of others, such as labels, the names alone: they may be objects.
+                return {x: arrays[x] if x.startswith(PREFIXES) else None for x in arrays}
         except (
             BadZipFile, zlib.error, OSError, EOFError, ValueError, RuntimeError, MemoryError,
             NotImplementedError, OverflowError, SyntaxError,
@@ -172,7 +174,7 @@ class ArrayImages(ImageSource):
                 )
 
     def _images(
-        self, arrays: dict[str, np.ndarray | Rows], name: str, *, mask: str | None = None
+        self, arrays: dict[str, Any], name: str, *, mask: str | None = None
     ) -> Images | Rows:
         if name not in arrays:
             raise ValueError(
@@ -205,9 +207,7 @@ class ArrayImages(ImageSource):
             return 255
         return max(int(part.max()) for part in in_parts(images))
 
-    def _kept(
-        self, images: Images | Rows, arrays: dict[str, np.ndarray | Rows], mask: str
-    ) -> Images | Rows:
+    def _kept(self, images: Images | Rows, arrays: dict[str, Any], mask: str) -> Images | Rows:
         if mask not in arrays:
             return images
         keep = np.asarray(arrays[mask])
