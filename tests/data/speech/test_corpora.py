@@ -457,6 +457,15 @@ def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
         LibriSpeech(str(tmp_path), train="train-other-500", labels="characters").utterances("train")
 
 
+def test_a_part_of_librispeech_that_is_not_whole_is_one_line(tmp_path, raises_one_line):
+    folder = tmp_path / "LibriSpeech/train-clean-100/19/198"
+    folder.mkdir(parents=True)
+    soundfile.write(folder / "19-198-0000.flac", noise(0.5), RATE)
+    (folder / "19-198.trans.txt").write_text("19-198-0001 HELLO\n")
+    with raises_one_line("train-clean-100 is not in", "not found for 19-198-0000"):
+        LibriSpeech(str(tmp_path), labels="characters").utterances("train")
+
+
 def write_speechocean(root, speakers=("0001", "0002", "0003")) -> None:
     """Two utterances a speaker, whose recordings and tables lie as OpenSLR 101 has them."""
     said = {"": ("HELLO DOG", ("HH_B AH0_I L_I OW1_E", "D_B AO0_I G_E")), "1": ("A", ("AH0_S",))}

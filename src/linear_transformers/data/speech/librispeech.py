@@ -47,12 +47,12 @@ class LibriSpeech(TextSpeech):
         part = self.parts[split]
         try:
             corpus = LIBRISPEECH(str(self.root), url=part, download=self.download)
+            listed = [corpus.get_metadata(i) for i in range(len(corpus))]
         except (RuntimeError, ValueError, OSError) as error:
             raise ValueError(
-                f"LibriSpeech's {part} is not in {self.root / 'LibriSpeech'} "
+                f"LibriSpeech's {part} is not in {self.root / 'LibriSpeech'}, or not whole "
                 f"({' '.join(str(error).split())}). Put it there, or use data.download=true."
             ) from error
-        for i in range(len(corpus)):
-            path, _, text, speaker, _, _ = corpus.get_metadata(i)
+        for path, _, text, speaker, _, _ in listed:
             audio = self.root / "LibriSpeech" / path
             yield Utterance(audio, (), speaker=str(speaker), text=text, place=path), text
