@@ -146,14 +146,12 @@ class SequenceSource(DataSource):
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
         items, place = getattr(self.splits, split), {"rank": rank, "world_size": world_size}
         if split == "train":
-            return self._over(items, EpochBatches(len(items), self.batch_size, self.seed, **place))
-        return self._over(items, EvaluationBatches(len(items), self.batch_size, **place))
-
-    def _over(self, items: Items, batches: EpochBatches | EvaluationBatches) -> DataLoader:
-        # batch_size=None: the sampler's items are whole lists of indices.
+            batches = EpochBatches(len(items), self.batch_size, self.seed, **place)
+        else:
+            batches = EvaluationBatches(len(items), self.batch_size, **place)
         return _Loader(
             _Sequences(items),
-            batch_size=None,
+            batch_size=None,  # the sampler's items are whole lists of indices
             sampler=batches,
             pin_memory=torch.cuda.is_available(),
             num_workers=self.workers,

@@ -210,27 +210,22 @@ class SpeechSource(DataSource):
 
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
         place = {"rank": rank, "world_size": world_size}
-        if split != "train":
-            lengths = self.features(split).lengths[:, 0]
-            batches = SortedBatches(lengths, self.batch_frames, **place)
-            return self._over(split, batches, np.arange(len(lengths)))
-        lengths = self.features("train").lengths[self.trained].max(axis=1)
-        batches = BucketBatches(
-            lengths, self.batch_frames, self.seed, **place, variants=len(self.speeds)
-        )
-        if not len(batches):
-            raise ValueError(
-                f"{len(lengths)} training {self.noun} make fewer batches than {world_size} "
-                "devices. Use a smaller data.batch_frames."
+        features, labels = self.features(split), self.labels(split)
+        if split == "train":
+            kept = self.trained
+            lengths, variants = features.lengths[kept].max(axis=1), len(self.speeds)
+            batches = BucketBatches(
+                lengths, self.batch_frames, self.seed, **place, variants=variants
             )
-        return self._over("train", batches, self.trained)
-
-    def _over(
-        self, split: str, batches: BucketBatches | SortedBatches, kept: np.ndarray
-    ) -> DataLoader:
-        every = self.labels(split)
-        labels = [every[i] for i in kept]
-        return loader_of(Batches(self.features(split), kept, labels), batches)
+            if not len(batches):
+                raise ValueError(
+                    f"{len(kept)} training {self.noun} make fewer batches than {world_size} "
+                    "devices. Use a smaller data.batch_frames."
+                )
+        else:
+            kept = np.arange(len(features))
+            batches = SortedBatches(features.lengths[:, 0], self.batch_frames, **place)
+        return loader_of(Batches(features, kept, [labels[i] for i in kept]), batches)
 
 
 class TextSpeech(SpeechSource):
