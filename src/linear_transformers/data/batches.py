@@ -178,7 +178,7 @@ class SortedBatches(Sampler[list[int]]):
         shares = [order[i::world_size].tolist() for i in range(world_size)]
         counts = [len(_cut(share, lengths, budget)) for share in shares]
         # No batch may be empty: if a device has too few items, all have fewer, larger batches.
-        count = min(max(counts), *(len(share) for share in shares), len(lengths))
+        count = min(max(counts), len(lengths) // world_size)
         self.batches = _cut(shares[rank], lengths, budget)
         while len(self.batches) < count:
             largest = max(range(len(self.batches)), key=lambda i: len(self.batches[i]))

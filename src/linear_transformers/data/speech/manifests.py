@@ -59,10 +59,9 @@ class ManifestSpeech(SpeechSource):
             self._validated = True
         path = self.paths[split if split in self.paths else "train"]
         found = utterances_of(path, self.kind, self.lexicon)
-        return found if split == "test" or "val" in self.paths else self._divided(found, split)
-
-    def _divided(self, utterances: list[Utterance], split: str) -> list[Utterance]:
-        return divided(utterances, self.val_share, validation=split == "val")
+        if split == "test" or "val" in self.paths:
+            return found
+        return divided(found, self.val_share, validation=split == "val")
 
     def _check_everything(self) -> None:
         """Check every line and recording of every manifest.
@@ -74,7 +73,7 @@ class ManifestSpeech(SpeechSource):
         lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in paths}
         trained = [line for line in lines[paths[0]] if isinstance(line, Utterance)]
         if "val" not in self.paths:
-            trained = self._divided(trained, "train")
+            trained = divided(trained, self.val_share, validation=False)
         known = set(labels_of([utterance.units for utterance in trained], self.kind))
         faults, places = [], {}
         for line in (line for path in paths for line in lines[path]):

@@ -103,27 +103,23 @@ class SegmentBatches(TrainingBatches):
         return [len(self), ends, reading.length, reading.together, int(reading.carry_state)]
 
     def batches(self) -> Iterator[list[list[int]]]:
-        random = np.random.default_rng((self.seed, self.epoch))
-        documents, length, lanes = (
-            self.reading.documents,
-            self.reading.length,
-            self.reading.together,
-        )
-        used = self.num_batches * lanes
-        if self.reading.carry_state:
-            segments = segments_of(documents, length)
+        random, reading = np.random.default_rng((self.seed, self.epoch)), self.reading
+        lanes, used = reading.together, self.num_batches * reading.together
+        if reading.carry_state:
+            segments = segments_of(reading.documents, reading.length)
             document = np.cumsum(segments[:, 2] == 0) - 1
-            order = random.permutation(len(documents.ends))
+            order = random.permutation(len(reading.documents.ends))
             segments = segments[np.argsort(np.argsort(order)[document], kind="stable")]
             segments = np.roll(segments, random.integers(len(segments)), axis=0)[:used]
             batches = segments.reshape(lanes, self.num_batches, 3).swapaxes(0, 1)
             batches[0, :, 2] = False
         else:
-            segments = random.permutation(segments_of(documents, length, random))[:used]
+            segments = segments_of(reading.documents, reading.length, random)
+            segments = random.permutation(segments)[:used]
             batches = segments.reshape(self.num_batches, lanes, 3)
             batches[..., 2] = False
-        begin = self.reading.rank * self.reading.batch_size
-        for batch in batches[:, begin : begin + self.reading.batch_size]:
+        begin = reading.rank * reading.batch_size
+        for batch in batches[:, begin : begin + reading.batch_size]:
             yield batch.tolist()
 
 

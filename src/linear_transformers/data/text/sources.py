@@ -167,13 +167,12 @@ def _split_of(module: str) -> Split:
     return "train" if place < 85 else "val" if place < 90 else "test"
 
 
-def _cut(texts: Sequence[Document], shares: Mapping[Split, float]) -> dict[Split, list[Document]]:
+def _cut(texts: Sequence[Document], shares: dict[Split, float]) -> dict[Split, list[Document]]:
     """Hold out the end of each text, at the beginning of a character."""
-    held_out: list[tuple[Split, float]] = [*shares.items()]
-    parts: dict[Split, list[Document]] = {"train": [], **{split: [] for split, _ in held_out}}
+    parts: dict[Split, list[Document]] = {"train": [], **{split: [] for split in shares}}
     for text in texts:
         stop = text.stop
-        for split, share in reversed(held_out):
+        for split, share in reversed(shares.items()):
             start = _character(text.path, max(0, stop - round(share * text.size)))
             parts[split].append(Document(text.path, start, stop))
             stop = start
