@@ -133,14 +133,14 @@ class ArrayImages(ImageSource):
                 raise ValueError(f"{path} cannot be read as an .npy file ({error}).") from error
             if part.ndim == 0:
                 raise ValueError(f"{path} holds one number. Give an array, or remove it.")
-            if name in shards and (part.dtype, part.shape[1:]) != (
-                (first := next(iter(shards[name].values()))).dtype, first.shape[1:],
-            ):  # fmt: skip
+            parts = shards.setdefault(name, {})
+            first = next(iter(parts.values()), part)
+            if (part.dtype, part.shape[1:]) != (first.dtype, first.shape[1:]):
                 raise ValueError(
                     f"{path} is {part.dtype} of shape {part.shape}, the shards before it have "
                     f"{first.dtype} and {first.shape[1:]}. All must have one type and size."
                 )
-            shards.setdefault(name, {})[shard] = part
+            parts[shard] = part
         for name, parts in shards.items():
             self._check_whole(name, [*parts])
             images = name.replace("keep_", "x_")
