@@ -17,8 +17,7 @@ SPLITS: tuple[Split, ...] = ("train", "val", "test")
 
 
 def place_of(name: str) -> int:
-    """Return a number of 32 bits that a name has whatever else there is: what is held out by it
-    stays so when others come."""
+    """Return a 32-bit hash of a name. What is held out by it stays held out when others come."""
     return int.from_bytes(hashlib.sha256(name.encode(errors="surrogateescape")).digest()[:4])
 
 

@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 
 class TrainingBatches(Sampler[list[Any]]):
-    """Batches, as lists of what stands for their items, whose order is a function of (seed, epoch)
-    and nothing else.
+    """Batches of training items, whose order is a function of (seed, epoch) and nothing else.
 
     Attributes:
         largest: The number of items of the largest batch on one device.
@@ -38,8 +37,8 @@ class TrainingBatches(Sampler[list[Any]]):
 
     @property
     def plan(self) -> list[int]:
-        """Numbers that tell the batches of one seed apart from others, on all devices together: how
-        many there are, and whatever else they depend on."""
+        """A fingerprint of the batches of one seed, over all devices: their number first, then
+        whatever else they depend on."""
         return [len(self)]
 
     @abstractmethod
@@ -196,10 +195,8 @@ class SortedBatches(Sampler[list[int]]):
 
 
 def loader_of(items: Dataset[Any], batches: Sampler[Any]) -> DataLoader:
-    """Return a loader of whole batches, which `items` makes of what `batches` has.
-
-    It starts no processes: there is nothing to compute.
-    """
+    """Return a loader whose `items` are indexed by whole batches; without workers, since nothing
+    is computed."""
     pinned = torch.cuda.is_available()
     return DataLoader(items, batch_size=None, sampler=batches, pin_memory=pinned)
 

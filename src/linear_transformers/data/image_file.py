@@ -28,7 +28,7 @@ SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 
 @cache
 def suffixes() -> frozenset[str]:
-    """Return the ends of the names of files that `read_image` reads, in small letters."""
+    """Return the suffixes of the files that `read_image` reads, in lower case."""
     known = Image.registered_extensions()
     return frozenset(suffix for suffix, form in known.items() if form in FORMATS)
 

@@ -1,4 +1,4 @@
-"""Items that lie in files, and are read when they are asked for: they may exceed memory."""
+"""Items that stay in files until they are asked for, and so may exceed memory."""
 
 import math
 from abc import ABC, abstractmethod
@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-VALUES_AT_ONCE = 2**20  # of a pass over all items: what is computed of a value takes eight bytes
+VALUES_AT_ONCE = 2**20  # in a pass over all items, which computes eight bytes of each
 
 
 class Rows(ABC):
-    """Items of one shape. `rows[i:j]` and `rows[indices]` read these, into memory.
+    """Items of one shape. `rows[i:j]` and `rows[indices]` read them into memory.
 
     Attributes:
         shape: The number of items, and the shape of each.
@@ -29,7 +29,7 @@ class Rows(ABC):
 
     @abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
-        """Return the items of some numbers."""
+        """Read the items at these indices."""
 
 
 class StoredRows(Rows):
@@ -55,13 +55,13 @@ class StoredRows(Rows):
 
 
 class SomeRows(Rows):
-    """Some of the items of others, each changed as it is read.
+    """Some of other items, changed as they are read.
 
     Args:
-        rows: The others.
-        indices: The numbers of the items, in order.
-        change: The function of items that they pass, to others of the shape; None is none.
-        shape: The shape of an item; None is as it was.
+        rows: The other items.
+        indices: Their indices in `rows`, in order.
+        change: A function of items that is applied when they are read, if given.
+        shape: The shape of an item after `change`; None is as before.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class SomeRows(Rows):
 
 
 def some(items: Any, indices: np.ndarray) -> Any:
-    """Return the items of some numbers: of stored ones, without reading them."""
+    """Return the items at these indices; stored ones are not read yet."""
     return SomeRows(items, indices) if isinstance(items, Rows) else items[indices]
 
 

@@ -161,8 +161,8 @@ class SequenceSource(DataSource):
 
 
 class _Loader(DataLoader):
-    """A loader whose workers begin with the first batch that is asked for: the trainer makes its
-    iterator before it sets the epoch. What they complain of stays one line."""
+    """A loader whose workers start at the first batch, since the trainer makes the iterator before
+    it sets the epoch. An error of theirs stays one line."""
 
     def __iter__(self) -> Any:
         # Before multiprocessing's own ending, which sends signals that workers leave to us, and
@@ -182,7 +182,7 @@ def _end_workers(loader: weakref.ref[_Loader]) -> None:
 
 
 class _Sequences(Dataset[Any]):
-    """Batches of items as sequences, by the lists of their numbers."""
+    """Batches of items as sequences, indexed by lists of indices."""
 
     def __init__(self, items: Items):
         self.items = items

@@ -22,8 +22,8 @@ SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3", ".aiff", ".sph", ".wv1", "
 KNOWN_SIZES = range(1, 0x7FFF0000)
 UNKNOWN_LENGTH = 2**62  # frames; libsndfile's sign of it is about twice as many
 RATES = range(1000, 768_001)  # Hz
-MOST_STEPS = 1000  # of a rate that is converted, after which both rates have a sample again
-LOUDEST = 2.0**32  # of samples, if they are integers that nobody scaled
+MOST_STEPS = 1000  # the largest denominator of the ratio of two rates
+LOUDEST = 2.0**32  # a sample is larger than integers that nobody scaled
 TOLERANCE = 0.05  # seconds, by which a recording may differ from its manifest, which rounds
 
 
@@ -126,9 +126,9 @@ def converted(
 
 
 def ratio_of(rate: int, wanted: int) -> tuple[int, int]:
-    """Return two numbers in the ratio of two rates, or near it where it has large ones only.
+    """Return the ratio of two rates in small numbers, rounded where it has none.
 
-    A filter has as many entries as their product: of 16,001 and 16,000 it would fill gigabytes.
+    The resampling filter has as many entries as their product: gigabytes at 16,001 to 16,000.
     """
     near = Fraction(min(rate, wanted), max(rate, wanted)).limit_denominator(MOST_STEPS)
     less, more = near.numerator, near.denominator
@@ -136,14 +136,14 @@ def ratio_of(rate: int, wanted: int) -> tuple[int, int]:
 
 
 def check_rate(rate: int, name: str) -> None:
-    """Check that there may be such a rate.
+    """Refuse a sampling rate that no recording has.
 
     Args:
         rate: The rate, in Hz.
         name: What claims it.
 
     Raises:
-        ValueError: There is not.
+        ValueError: It is not in `RATES`.
     """
     if rate not in RATES:
         raise ValueError(

@@ -69,8 +69,8 @@ class Tokenizer(ABC):
     @property
     @abstractmethod
     def pieces(self) -> list[bytes]:
-        """The bytes of each token, of which a text is made by putting them together. Special
-        tokens have none, but for the unknown one."""
+        """The bytes of each token, which joined are the text. Special tokens have none, but for
+        the unknown one."""
 
 
 class Bytes(Tokenizer):
@@ -202,10 +202,10 @@ TOKENIZERS = {"bpe": BytePairs, "bytes": Bytes, "characters": Characters}
 
 
 def check_tokens(kind: str) -> None:
-    """Check the name of a kind of tokens.
+    """Refuse an unknown kind of tokens.
 
     Raises:
-        ValueError: There is no such kind.
+        ValueError: It is not a key of `TOKENIZERS`.
     """
     if kind not in TOKENIZERS:
         raise ValueError(f"data.tokens={kind} is unknown. Choose one of {[*TOKENIZERS]}.")
