@@ -42,7 +42,7 @@ class MultiHeadCrossAttention(nn.Module):
                 f"{type(made).__name__} cannot attend to another sequence. Use linear or softmax "
                 "attention there."
             )
-        self.attention: Any = made
+        self.attention = made
         self.head_dim = head_dim
         of_keys = made.num_key_heads * head_dim
         self.project_query = nn.Linear(model_dim, model_dim)
