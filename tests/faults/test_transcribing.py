@@ -6,6 +6,7 @@ import shutil
 import signal
 import struct
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -59,6 +60,14 @@ def test_a_stopped_job_is_finished_by_the_command_that_it_prints(root, tmp_path,
         file.write("torn")
     run("transcribe", *shlex.split(line)[4:])
     assert part.read_text() == (tmp_path / "whole").read_text()
+
+
+@pytest.mark.skipif(not Path("/dev/null").exists(), reason="needs /dev/null")
+def test_what_is_no_file_is_not_removed_for_being_empty(root, tmp_path):
+    (tmp_path / "out").symlink_to("/dev/null")
+    words = (f"ckpt={root}/runs/a", f"audio={root}/talks/00.wav", f"out={tmp_path}/out")
+    run("transcribe", *words, "continue=true")
+    assert (tmp_path / "out").is_symlink()
 
 
 def test_a_second_job_leaves_the_file_of_the_first(root, tmp_path):

@@ -207,7 +207,7 @@ class Transcribe(Use[SpeechModel]):
                 stopped.lines.append(f"next     {call_again('transcribe', 'continue=true')}")
             raise
         finally:
-            if not path.stat().st_size:
+            if path.is_file() and not path.stat().st_size:
                 path.unlink()  # nothing was transcribed
 
     def _stream(self, trained: SpeechModel) -> Outcome:
