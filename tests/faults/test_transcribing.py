@@ -102,7 +102,11 @@ def test_a_name_that_would_break_its_line_is_refused(root, tmp_path, name):
 
 @pytest.mark.parametrize("form", ["phones", "ctm", "json"])
 @pytest.mark.parametrize(
-    "content", [b"one\ntwo", b"one line", b"RIFF\x80\x00 and more", b"a\xff\nb"]
+    "content",
+    [
+        *(b"one\ntwo", b"one line", b"RIFF\x80\x00 and more", b"a\xff\nb"),
+        b"six words that are no CTM\nwhose last line is not lost\n",
+    ],
 )
 def test_a_file_that_is_no_transcript_is_not_touched(root, tmp_path, form, content):
     (tmp_path / "mine").write_bytes(content)

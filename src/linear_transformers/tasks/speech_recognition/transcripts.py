@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -118,18 +119,8 @@ class Transcript:
                 f"{path} has no lines of format={self.format}. Give its own, or remove it."
             ) from error
         mend_lines(path)  # only now: it may have been another file
-        if self.format == "ctm" and written:  # its last recording may lack lines
-            last = written[-1]
-            kept = [line for line, key in zip(lines, written, strict=True) if key != last]
-            with replacing(path) as part:
-                part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-            starts = [float(line.split()[2]) for line in kept]
-            keys = [key for key in written if key != last]
-            written = [  # a line each, of which a manifest may repeat
-                key
-                for i, key in enumerate(keys)
-                if i == 0 or key != keys[i - 1] or starts[i] <= starts[i - 1]
-            ]
+        if self.format == "ctm" and written:
+            written = _without_the_last(path, lines)
         done, left = Counter(written), []
         for i, key in enumerate(map(self.key, names)):
             if done[key]:
@@ -148,8 +139,26 @@ class Transcript:
             match json.loads(line):
                 case {"audio": str(name)}:
                     return name
-        elif self.format == "ctm" and len(words := line.split()) == 6:
-            return words[0]
+        elif self.format == "ctm":
+            key, _, start, duration, _, probability = line.split()
+            _ = float(start), float(duration), float(probability)
+            return key
         elif self.format == "phones" and "\t" in line:
             return line.partition("\t")[0]
         raise ValueError
+
+
+def _without_the_last(path: Path, lines: Sequence[str]) -> list[str]:
+    """Remove the last recording of a CTM, which may lack lines, and return the others: a key each,
+    of which a manifest may repeat."""
+    words = [line.split() for line in lines]
+    last = words[-1][0]
+    with replacing(path) as part:
+        kept = [line for line, (key, *_) in zip(lines, words, strict=True) if key != last]
+        part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+    labels = [(key, float(start)) for key, _, start, *_ in words if key != last]
+    return [
+        key
+        for (before, earlier), (key, start) in pairwise([("", 0.0), *labels])
+        if key != before or start <= earlier
+    ]
