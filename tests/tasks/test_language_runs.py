@@ -6,6 +6,7 @@ import math
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -263,6 +264,14 @@ def test_a_full_disk_behind_standard_output_is_told(runs, tmp_path):
     said = errors.splitlines()[-1]
     assert said.startswith("error: ")
     assert said.endswith("Or what is printed goes to a full disk.")
+
+
+def test_more_texts_than_there_may_be_open_files_are_told(runs, tmp_path):
+    resource = pytest.importorskip("resource")
+    words = [f"paths.runs={runs}", "ckpt=bytes", "n=100", "length=2", f"out={tmp_path}/out"]
+    few = partial(resource.setrlimit, resource.RLIMIT_NOFILE, (64, 64))
+    _, errors = start("sample", *words, preexec_fn=few).communicate()
+    assert errors.splitlines()[-1].endswith(".txt: Too many open files.")
 
 
 # From Python.

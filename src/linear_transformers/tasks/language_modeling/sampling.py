@@ -210,7 +210,7 @@ class _Texts:
             print(self.prompt, end="", flush=True)
 
     def _write(self, added: Sequence[str]) -> None:
-        for file, text in zip(self._files, added, strict=True):
+        for file, text in zip(self._files, added, strict=False):  # not all could be opened
             with naming(file.name):
                 file.write(text)
 
