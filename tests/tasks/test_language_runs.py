@@ -192,6 +192,7 @@ def test_weights_can_be_rounded(runs):
         ("bytes", ("temperature=1e-320",), "temperature=1e-320"),
         ("bytes", ("out=/proc/no",), "The folder out=/proc/no cannot be made"),
         ("softmax", ("prompt=" + 40 * "x", "length=1"), "positions for 32, its start among them"),
+        ("softmax", ("prompt=" + 31 * "x", "length=1"), "Give a prompt of 30 bytes or less."),
         ("softmax", ("length=40",), "Give length=31 or less."),
     ],
 )

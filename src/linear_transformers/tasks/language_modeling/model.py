@@ -98,10 +98,11 @@ class LanguageModel(Trained):
         """
         most, noun = self.task.model.stack.positions.max_length, self.shape.tokenizer.noun
         if most is not None and (length is None or read + length >= most):
+            left = most - 1 - read
+            fits = f"length={left}" if left > 0 else f"a prompt of {most - 2} {noun}"
             raise ValueError(
                 f"A prompt of {read} {noun} and length={length} were asked for; the model has "
-                f"positions for {most}, its start among them. Give length={max(0, most - read - 1)}"
-                " or less."
+                f"positions for {most}, its start among them. Give {fits} or less."
             )
 
     @ranged
