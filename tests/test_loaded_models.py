@@ -158,6 +158,17 @@ def test_a_prefix_is_held_read_on_and_forked(model):
     assert {model: held}[model] is held
 
 
+def test_images_may_lie_in_memory_as_they_like(model):
+    """Mirrored, or as tensors; and so may masks."""
+    mirrored, upper = model.images("test")[:2, ::-1], np.arange(8)[:, None].repeat(8, 1) < 4
+    drawn = model.complete(mirrored, mask=upper[::-1], seed=1)
+    again = model.complete(torch.from_numpy(mirrored.copy()), mask=upper[::-1].copy(), seed=1)
+    np.testing.assert_array_equal(drawn, again)
+    assert (drawn[:, 4:] == mirrored[:, 4:]).all()
+    held = model.prefix_of(torch.from_numpy(mirrored[:1].copy()), rows=4)
+    assert held.values.tolist() == mirrored[0, :4].flatten().tolist()
+
+
 def test_what_does_not_fit_is_refused(model, raises_one_line):
     images = model.images("test")[:1]
     with raises_one_line("[1, 8, 8]", "[n, 8, 8, 1]"):

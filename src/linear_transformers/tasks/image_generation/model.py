@@ -81,7 +81,7 @@ class ImageModel(SequenceModel):
     @ranged
     def complete(
         self,
-        images: np.ndarray,
+        images: np.ndarray | Tensor,
         *,
         mask: str | Path | np.ndarray | Tensor = "bottom",
         rows: int | None = None,
@@ -133,7 +133,7 @@ class ImageModel(SequenceModel):
             values = to_sequences(self._fitting(values))
         return super().log_likelihood(values)
 
-    def prefix_of(self, image: np.ndarray, *, rows: int) -> Prefix:
+    def prefix_of(self, image: np.ndarray | Tensor, *, rows: int) -> Prefix:
         """Return the state after the first rows of an image [1, height, width, channels].
 
         Raises:
@@ -147,7 +147,7 @@ class ImageModel(SequenceModel):
     def _mask(self, mask: str | Path | np.ndarray | Tensor, rows: int | None) -> Mask:
         if isinstance(mask, str | Path):
             return mask_of(str(mask), self.shape, rows=rows)
-        mask = np.asarray(mask)
+        mask = np.ascontiguousarray(mask)
         wanted = (self.shape.height, self.shape.width)
         if rows is not None or mask.dtype != bool or mask.shape != wanted:
             raise ValueError(
@@ -156,8 +156,8 @@ class ImageModel(SequenceModel):
             )
         return mask
 
-    def _fitting(self, images: np.ndarray) -> Images:
-        shape = self.shape
+    def _fitting(self, images: np.ndarray | Tensor) -> Images:
+        images, shape = np.ascontiguousarray(images), self.shape
         fits = images.dtype == np.uint8 and images.shape[1:] == shape.axes
         levels = images.max(initial=0)
         if not (fits and images.size and levels < shape.num_levels):
