@@ -169,6 +169,13 @@ def test_images_may_lie_in_memory_as_they_like(model):
     assert held.values.tolist() == mirrored[0, :4].flatten().tolist()
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64])
+def test_values_may_be_integers_of_any_width(model, dtype, raises_one_line):
+    assert model.prefix(torch.tensor([0, 16], dtype=dtype)).values.tolist() == [0, 16]
+    with raises_one_line("Values from 0 to 255"):
+        model.prefix(torch.tensor([0, 255], dtype=dtype))
+
+
 def test_what_does_not_fit_is_refused(model, raises_one_line):
     images = model.images("test")[:1]
     with raises_one_line("[1, 8, 8]", "[n, 8, 8, 1]"):

@@ -279,8 +279,8 @@ def _check(values: Tensor, shape: Any, *axes: str, following: int = 0) -> None:
         )
     if values.numel() == 0:
         return
-    # As Python's integers: of 8 bits, 255 < 256 is false in torch.
-    least, greatest = int(values.min()), int(values.max())
+    # As Python's integers: of 8 bits, 255 < 256 is false in torch, and uint16 has no min there.
+    least, greatest = map(int, values.long().aminmax())
     if not 0 <= least <= greatest < shape.num_values:
         raise ValueError(
             f"Values from {least} to {greatest} were given; the model knows 0 to "
