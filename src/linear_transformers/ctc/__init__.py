@@ -3,14 +3,13 @@ edit distances. Label 0 is always the blank."""
 
 from linear_transformers.ctc.align import Span, align
 from linear_transformers.ctc.beam import beam_search
-from linear_transformers.ctc.edits import Edits, edits
+from linear_transformers.ctc.edits import edits
 from linear_transformers.ctc.errors import commonest, confusions, error_rates
 from linear_transformers.ctc.greedy import collapse, greedy
 from linear_transformers.ctc.loss import ctc_loss, frames_needed, spellable
 from linear_transformers.ctc.ngram import NGram
 
 __all__ = [
-    "Edits",
     "NGram",
     "Span",
     "align",

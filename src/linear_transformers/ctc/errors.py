@@ -26,7 +26,7 @@ def confusions(
     pairs = [
         pair
         for reference, hypothesis in zip(references, hypotheses, strict=True)
-        for pair in edits(reference, hypothesis).pairs
+        for pair in edits(reference, hypothesis)
     ]
     if pairs:
         counts.index_put_(
