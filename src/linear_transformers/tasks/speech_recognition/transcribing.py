@@ -125,31 +125,31 @@ class Transcribe(Use[SpeechModel]):
         out = Path(str(self.out))
         if self.continue_ and out.is_file():  # else it was stopped before the first one
             recordings = [every_one[i] for i in transcript.left(out, names)]
-        start, seconds, counts, faults = time.perf_counter(), 0.0, [], []
+        start, seconds, said, heard, faults = time.perf_counter(), 0.0, [], [], []
         with self._output() as file:
             for group in _groups(_with_bar(recordings), shape, self.batch, faults):
-                for read, labels, scores in self._recognised(group, trained, language_model):
+                for one, labels, scores in self._recognised(group, trained, language_model):
                     lines = transcript.lines(
-                        read.name, read.seconds, labels, scores, shape, subsampling
+                        one.name, one.seconds, labels, scores, shape, subsampling
                     )
                     file.write("".join(f"{line}\n" for line in lines))
                     file.flush()
-                    seconds += read.seconds
-                    if read.reference is not None:
-                        counts.append(confusions([read.reference], [labels], len(shape.labels)))
+                    seconds += one.seconds
+                    if one.reference is not None:
+                        said.append(one.reference)
+                        heard.append(labels)
         if len(faults) == len(recordings) == 1:
             raise ValueError(faults[0])
         took, before = time.perf_counter() - start, len(every_one) - len(recordings)
-        _say(
-            f"{len(recordings) - len(faults)} recordings, {seconds:.1f} s of audio in {took:.1f} s"
-        )
+        read = len(recordings) - len(faults)
+        _say(f"{read} recordings, {seconds:.1f} s of audio in {took:.1f} s")
         if before:
             _say(f"{before} recordings were in {out} already")
-        rates = _rates(counts, shape)
+        rates = _rates(said, heard, shape)
         if rates:
-            these = f" of these {len(counts)} recordings" if before else ""
-            each = ", ".join(f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
-            _say(f"% of {shape.kind}{these}: {each}")
+            these = f" of these {len(said)} recordings" if before else ""
+            each = (f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
+            _say(f"% of {shape.kind}{these}: {', '.join(each)}")
         for fault in faults:
             _say(f"skipped  {fault}")
         if faults:
@@ -284,11 +284,11 @@ def _read(listed: Listed, shape: SpeechShape) -> Recording:
     return Recording(name, seconds, features_of(waveform, shape, name), reference)
 
 
-def _rates(counts: list[Tensor], shape: SpeechShape) -> dict[str, float]:
+def _rates(said: list[list[int]], heard: list[list[int]], shape: SpeechShape) -> dict[str, float]:
     """Return the errors in % over all recordings whose labels are known; nothing without any."""
-    if not counts:
+    if not said:
         return {}
-    rates = error_rates(sum(counts[1:], counts[0]))
+    rates = error_rates(confusions(said, heard, len(shape.labels)))
     names = {"errors": f"{shape.unit}_error_rate"}
     return {names.get(name, name): round(rate.item(), 4) for name, rate in rates.items()}
 
