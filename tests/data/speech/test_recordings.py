@@ -9,7 +9,7 @@ from torchaudio.functional import resample
 from linear_transformers.data.speech import log_mel, read_audio, recordings_in
 from linear_transformers.data.speech.audio import ratio_of
 from linear_transformers.data.speech.features import at_speed, num_frames, shift_samples
-from linear_transformers.tasks.speech_recognition.streaming import pieces
+from linear_transformers.data.speech.incoming import pieces
 
 RATE = 16000
 

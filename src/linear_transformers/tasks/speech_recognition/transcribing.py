@@ -18,6 +18,7 @@ from linear_transformers.calls import call_again
 from linear_transformers.config.ranges import Nats, NotNegative, Seconds, Size
 from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
+from linear_transformers.data.speech.incoming import from_standard_input, pieces
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.stopping import Stopped
@@ -28,10 +29,6 @@ from linear_transformers.tasks.speech_recognition.model import (
     recognised,
 )
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
-from linear_transformers.tasks.speech_recognition.streaming import (
-    from_standard_input,
-    pieces,
-)
 from linear_transformers.tasks.speech_recognition.transcripts import Format, Transcript
 
 MANIFEST = ".jsonl"

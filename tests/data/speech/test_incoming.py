@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from linear_transformers.tasks.speech_recognition.streaming import from_standard_input, pieces
+from linear_transformers.data.speech.incoming import from_standard_input, pieces
 
 RATE = 16000
 SAMPLES = np.random.default_rng(0).integers(-3000, 3000, RATE, dtype=np.int16)
