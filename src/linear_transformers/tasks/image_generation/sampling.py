@@ -85,21 +85,7 @@ class SampleImages(Use[ImageModel]):
             task.distribution, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
         )
         prompts, originals = self._prompts(trained)
-        folder = SampleFolder.open(
-            self.out,
-            run=trained.folder,
-            label=f"{self.mode}-seed{self.seed}",
-            settings={
-                "sha256": file_hash(trained.path),
-                "weights": trained.weights,
-                "originals": originals,
-                "given": prompts.digest,
-                **{name: getattr(self, name) for name in SETTINGS},
-                "mask": self.mask or "bottom",
-            },
-            overwrite=self.overwrite,
-            resume=self.continue_,
-        )
+        folder = self._folder(trained, prompts, originals)
         record = folder.record
         with watch(folder.path) as output:
             if exact is not None:
@@ -149,6 +135,24 @@ class SampleImages(Use[ImageModel]):
                     raise ValueError(
                         f"{name}={value} was given with mode=generate, which has no prompt."
                     )
+
+    def _folder(self, trained: ImageModel, prompts: Prompts, originals: list[Any]) -> SampleFolder:
+        """Make the folder of the images, or open the one of the job that is continued."""
+        return SampleFolder.open(
+            self.out,
+            run=trained.folder,
+            label=f"{self.mode}-seed{self.seed}",
+            settings={
+                "sha256": file_hash(trained.path),
+                "weights": trained.weights,
+                "originals": originals,
+                "given": prompts.digest,
+                **{name: getattr(self, name) for name in SETTINGS},
+                "mask": self.mask or "bottom",
+            },
+            overwrite=self.overwrite,
+            resume=self.continue_,
+        )
 
     def _prompts(self, trained: ImageModel) -> tuple[Prompts, list[Any]]:
         """Return the prompts, and their origins: the test images' indices, or a file."""
