@@ -13,6 +13,7 @@ from PIL import Image
 from linear_transformers.data import Digits
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.runs.checkpoint import read_checkpoint
+from linear_transformers.tasks import generation
 from linear_transformers.tasks.loading import load
 from tests.programs import QUICK, complaint, forge, run, start
 
@@ -318,6 +319,14 @@ def test_a_mask_is_resized_with_its_image(sampled, tmp_path):
         drawn = np.asarray(picture.convert("L"))
     assert not drawn[len(drawn) // 2 :].any()
     assert drawn[: len(drawn) // 2].any()
+
+
+def test_a_checkpoint_that_fails_its_check_costs_no_earlier_images(sampled, refused, monkeypatch):
+    folder, _ = sampled("images=2")
+    before = pictures(folder)
+    monkeypatch.setattr(generation, "STEP_TOLERANCE", 0.0)
+    assert "must not be sampled from" in refused("images=2", "check=true", "overwrite=true")
+    assert pictures(folder) == before
 
 
 def test_samples_land_in_the_run_and_overwrite_nothing(runs, refused):

@@ -85,14 +85,16 @@ class SampleImages(Use[ImageModel]):
             task.distribution, temperature=self.temperature, top_k=self.top_k, top_p=self.top_p
         )
         prompts, originals = self._prompts(trained)
-        folder = self._folder(trained, prompts, originals)
+        difference = None
+        if exact is not None:
+            images = trained.examples(data_root=self.data_root)[:CHECKED_IMAGES]
+            values = to_sequences(images).long().to(exact.device)
+            difference = checked_steps(stepper_of(exact, name=self.stepper), values)
+        folder = self._folder(trained, prompts, originals)  # what is refused leaves none behind
         record = folder.record
+        if difference is not None:
+            record.step_against_forward = difference
         with watch(folder.path) as output:
-            if exact is not None:
-                images = trained.examples(data_root=self.data_root)[:CHECKED_IMAGES]
-                values = to_sequences(images).long().to(exact.device)
-                exact_stepper = stepper_of(exact, name=self.stepper)
-                record.step_against_forward = checked_steps(exact_stepper, values)
             record.checkpoint, record.config = str(trained.path), trained.config
             record.attention = task.model.stack.mixer_name
             record.device, record.stepper = str(task.model.device), stepper.description
