@@ -89,7 +89,7 @@ def _grow(
 ) -> None:
     """Extend a prefix by one frame: a blank, its last label again, or a new label."""
     same = grown.get(prefix, _Mass(prior=mass.prior))
-    if label == END:
+    if label == 0:  # the blank
         grown[prefix] = same._replace(blank=_add(same.blank, mass.total + nats))
         return
     before = mass.total
