@@ -13,15 +13,13 @@ LONGER = ("trainer.max_epochs=5", "test=false")
     ("option", "steps"),
     [("n=2", [1, 2, 3, 4, 5]), ("every_n_validations=2", [1, 3, 5]), ("n=0", [])],
 )
-def test_pictures_are_drawn_as_often_as_asked(tmp_path, option, steps):
+@pytest.mark.parametrize("sane", [0, 1])
+def test_pictures_are_drawn_as_often_as_asked(tmp_path, option, steps, sane):
+    """The sanity check is no validation."""
     run(
-        "train",
-        *QUICK,
-        *LONGER,
-        f"paths.runs={tmp_path}",
-        "run_id=a",
-        f"callbacks.samples.{option}",
-    )
+        "train", *QUICK, *LONGER, f"paths.runs={tmp_path}", "run_id=a",
+        f"callbacks.samples.{option}", f"trainer.num_sanity_val_steps={sane}",
+    )  # fmt: skip
     drawn = sorted(path.name for path in (tmp_path / "a/samples").rglob("*.png"))
     assert drawn == [f"{i:07d}-{kind}.png" for i in steps for kind in ("completed", "generated")]
 

@@ -55,9 +55,11 @@ class Samples(Callback):
 
     # At this event a later callback swaps averaged weights back for the current ones.
     def on_validation_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking:
+            return
         due = self.validations % self.every_n_validations == 0 and self.n > 0
         self.validations += 1
-        if not due or trainer.sanity_checking or not trainer.is_global_zero:
+        if not due or not trainer.is_global_zero:
             return
         assert isinstance(pl_module, Training)
         if not all_finite(pl_module.sums):
