@@ -33,6 +33,14 @@ def test_tokens_a_second_count_every_batch_and_all_the_time(tmp_path, monkeypatc
     assert min(norms) > 0
 
 
+def test_an_epoch_that_the_last_step_ends_within_has_no_time(tmp_path):
+    run(
+        "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.max_epochs=-1",
+        "trainer.max_steps=5", "trainer.limit_train_batches=3", "scheduler=constant", "test=false",
+    )  # fmt: skip
+    assert len(figures(tmp_path / "a", "perf/seconds_per_epoch")) == 1
+
+
 def test_a_run_that_diverges_stops_saves_nothing_bad_and_is_marked_as_failed(tmp_path):
     message = complaint(
         "train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "optimizer=adamw",

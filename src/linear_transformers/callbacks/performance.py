@@ -90,7 +90,8 @@ class Performance(Callback):
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._check_loss(trainer)
-        if self.epoch_start is None:
+        whole = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        if self.epoch_start is None or not whole:  # trainer.max_steps, say, ends within one
             return
         seconds = time.perf_counter() - self.epoch_start
         for logger in trainer.loggers:
