@@ -189,3 +189,5 @@ def test_an_lstms_matrices_are_muons_too():
 def test_a_model_without_such_matrices_is_refused(raises_one_line):
     with raises_one_line("found no matrix whose name matches layers. Set optimizer.matrices"):
         Muon(small_model().named_parameters(), matrices="layers")
+    with raises_one_line("optimizer.matrices=( is no regular expression", "missing )"):
+        Muon(small_model().named_parameters(), matrices="(")

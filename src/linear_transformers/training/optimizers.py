@@ -179,7 +179,7 @@ class Muon(Optimizer):
             embeddings nor distributions nor short convolutions.
 
     Raises:
-        ValueError: No parameter is such a matrix.
+        ValueError: `matrices` is no regular expression, or no parameter is such a matrix.
     """
 
     @ranged
@@ -195,9 +195,15 @@ class Muon(Optimizer):
         betas: tuple[Fraction, Fraction] = (0.9, 0.999),
         matrices: str = r"blocks\..*(?<!convolution)\.weight(_[ih]h_l\d+)?$",
     ):
+        try:
+            pattern = re.compile(matrices)
+        except re.error as error:
+            raise ValueError(
+                f"optimizer.matrices={matrices} is no regular expression: {error}."
+            ) from error
         hidden, others = [], []
         for name, parameter in params:
-            is_matrix = parameter.ndim == 2 and re.search(matrices, name)
+            is_matrix = parameter.ndim == 2 and pattern.search(name)
             (hidden if is_matrix else others).append((name, parameter))
         if not hidden:
             raise ValueError(
