@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import time
+from dataclasses import replace
 
 import pytest
 import wandb
@@ -304,6 +305,14 @@ def test_a_server_of_mlflow_that_goes_away_ends_no_run(described, monkeypatch, c
     assert capsys.readouterr().err.splitlines() == [
         "caution  logger.mlflow: API request failed: MLflow is told no more"
     ]
+
+
+@pytest.mark.filterwarnings("ignore")  # of MLflow's own
+def test_a_configuration_that_mlflow_refuses_is_one_line(described, raises_one_line):
+    pytest.importorskip("mlflow")
+    tracker = MLflowTracker(replace(described, config={"a#b": 1}))
+    with raises_one_line("logger.mlflow: ", "a#b"):
+        tracker.start()
 
 
 @pytest.mark.parametrize("name", ["tensorboard", "mlflow"])

@@ -69,9 +69,9 @@ class MLflowTracker(MLFlowLogger, Tracker):
     def start(self) -> str:
         with _in_one_line():
             self.experiment.update_run(self.run_id, status="RUNNING")  # again, if it is continued
-        if self.kept.get() is None:
-            self.kept.keep(str(self.run_id))
-            self.log_hyperparams(self.description.config)
+            if self.kept.get() is None:
+                self.kept.keep(str(self.run_id))
+                self.log_hyperparams(self.description.config)
         where = self.uri or f"sqlite:///{shown(self.database)}"
         words = f"mlflow ui --backend-store-uri {where}"
         return f"watch    {call_of_tool(words, extra='mlflow')}"
