@@ -173,6 +173,15 @@ def test_a_mode_of_the_environment_that_there_is_not_is_named(nobody, described,
         WandbTracker(described).start()
 
 
+@pytest.mark.parametrize("name", ["a/b", "a" * 129])
+def test_a_project_that_wandb_does_not_take_is_refused(nobody, described, name, raises_one_line):
+    with raises_one_line("logger.wandb.project=a", "W&B takes"):
+        WandbTracker(described, project=name)
+    nobody.setenv("WANDB_PROJECT", name)
+    with raises_one_line("WANDB_PROJECT=a", "W&B takes"):
+        WandbTracker(described)
+
+
 def test_a_resumed_run_continues_the_same_wandb_run(tmp_path):
     for more in ((), ("resume=a", "trainer.max_epochs=2")):
         run("train", *WATCHED, f"paths.runs={tmp_path}", "run_id=a", "test=false", *more)

@@ -21,7 +21,7 @@ from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
 
 MODES = ("auto", "online", "offline")
 STEP = "trainer/global_step"
-FORBIDDEN = "/\\#?%:"  # in a project's name
+FORBIDDEN, LONGEST_PROJECT = "/\\#?%:", 128  # characters of a project's name
 DISABLED = "WANDB_MODE=disabled"
 
 
@@ -59,9 +59,12 @@ class WandbTracker(Tracker):
         super().__init__()
         if mode not in MODES:
             raise ValueError(f"logger.wandb.mode={mode} is unknown. Choose one of {list(MODES)}.")
-        if any(character in FORBIDDEN for character in project or ""):
+        asked = "logger.wandb.project" if project else "WANDB_PROJECT"
+        name = project or os.environ.get("WANDB_PROJECT", "")
+        if len(name) > LONGEST_PROJECT or any(character in FORBIDDEN for character in name):
             raise ValueError(
-                f"logger.wandb.project={project}: W&B takes none of {' '.join(FORBIDDEN)} in it."
+                f"{asked}={name}: W&B takes none of {' '.join(FORBIDDEN)} in it, and at most "
+                f"{LONGEST_PROJECT} characters."
             )
         for tag in description.tags:
             if not 1 <= len(tag) <= 64:
