@@ -308,3 +308,10 @@ def test_the_documents_lines_draw_images_without_this_project(tmp_path):
     model = lt.load("pretrained/digits")
     bits = -model.log_likelihood(drawn).mean().item() / (64 * math.log(2))
     assert abs(bits - 1.74) < 0.35  # of such images as the model knows
+
+
+def test_without_the_extra_one_line_says_how_to_get_it(monkeypatch, raises_one_line):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    monkeypatch.setattr(sys, "argv", ["/bin/linear-transformers", "export"])
+    with raises_one_line("onnx=true needs onnxscript", "pip install 'linear-transformers[onnx]'"):
+        onnx.traced(torch.nn.Identity(), {}, [], [])

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from linear_transformers.calls import call_with
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.export.operator import SequencesByOperator, standardized
 from linear_transformers.export.steps import BATCH, Step
@@ -119,7 +120,7 @@ def traced(
         from onnx_ir.passes.common import ClearMetadataAndDocStringPass
     except ModuleNotFoundError as error:
         raise ValueError(
-            f"onnx=true needs {error.name}, which is not installed: uv sync --extra onnx"
+            f"onnx=true needs {error.name}, which is not installed: {call_with('onnx')}"
         ) from error
     batch = torch.export.Dim("batch")
     time = torch.export.Dim("time", min=1)
