@@ -1,6 +1,5 @@
 """Image files: single PNGs, labelled grids, and animations of a grid that fills up."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -85,20 +84,17 @@ def save_animation(tiles: Tiles, mask: Mask, path: Path) -> None:
     for shown in np.linspace(0, len(hidden), min(FRAMES, len(hidden)) + 1).round().astype(int):
         visible = mask.copy()
         visible.ravel()[hidden[:shown]] = True
-        frames.append(
-            _grid(tiles, lambda label, row, visible=visible: _drawn_so_far(label, row, visible))
-        )
+        frames.append(_grid(_drawn_so_far(tiles, visible)))
     durations = [MILLISECONDS_A_FRAME] * (len(frames) - 1) + [MILLISECONDS_AT_END]
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
 
-def _drawn_so_far(label: str, row: np.ndarray, visible: Mask) -> np.ndarray:
-    return row if label in ("given", "original") else with_hidden(row, visible)
+def _drawn_so_far(tiles: Tiles, visible: Mask) -> Tiles:
+    whole = ("given", "original")
+    return [(name, row if name in whole else with_hidden(row, visible)) for name, row in tiles]
 
 
-def _grid(
-    tiles: Tiles, change: Callable[[str, np.ndarray], np.ndarray] = lambda label, row: row
-) -> Image.Image:
+def _grid(tiles: Tiles) -> Image.Image:
     height, width = tiles[0][1].shape[1:3]
     columns = max(len(row) for _, row in tiles)
     zoom = max(1, round(TILE / max(height, width)))
@@ -111,7 +107,7 @@ def _grid(
     for r, (label, row) in enumerate(tiles):
         y = GAP + r * (tile[1] + GAP)
         draw.text((GAP, y + tile[1] // 2), label, fill=INK, anchor="lm", font=font)
-        for i, image in enumerate(change(label, row)):
+        for i, image in enumerate(row):
             enlarged = Image.fromarray(image).resize(tile, Image.Resampling.NEAREST)
             grid.paste(enlarged, (left + i * (tile[0] + GAP), y))
     return grid
