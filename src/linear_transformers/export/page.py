@@ -139,12 +139,8 @@ def _form(block: StepBlock) -> tuple[Any, ...]:
 
 def _tensors(model: AutoregressiveTransformer, parts: StepParts) -> dict[str, Tensor]:
     """Return what a step reads, by name: levels of int8 and their scales, and float32."""
-    positions = model.stack.positions
-    tensors = {"tokens": model.tokens.weight}
-    if positions.kind == "learned":
-        tensors["positions.0"] = positions.table
-    if positions.kind == "axial":
-        tensors |= {f"positions.{i}": table for i, table in enumerate(positions.tables)}
+    tables = enumerate(_position_tables(model))
+    tensors = {"tokens": model.tokens.weight} | {f"positions.{i}": table for i, table in tables}
     for i, block in enumerate(parts.blocks):
         name = f"blocks.{i}"
         for matrix in MATRICES:
@@ -180,13 +176,16 @@ def _packed(tensors: dict[str, Tensor]) -> tuple[dict[str, Any], bytes]:
     return table, bytes(data)
 
 
-def _positions(model: AutoregressiveTransformer) -> dict[str, Any]:
+def _position_tables(model: AutoregressiveTransformer) -> list[Tensor]:
+    """Return the learned tables of positions, one for each axis."""
     positions = model.stack.positions
-    axes = []
     if positions.kind == "learned":
-        axes = [positions.max_length]
-    if positions.kind == "axial":
-        axes = [len(table) for table in positions.tables]
+        return [positions.table]
+    return [*positions.tables] if positions.kind == "axial" else []
+
+
+def _positions(model: AutoregressiveTransformer) -> dict[str, Any]:
+    positions, axes = model.stack.positions, [len(table) for table in _position_tables(model)]
     return {"kind": positions.kind, "max_length": positions.max_length, "axes": axes}
 
 
