@@ -56,15 +56,16 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
         count = len(others)
         while count > 1 and _width([first, *others[:count]], rows) > console.width:
             count -= 1
+        columns, others = [first, *others[:count]], others[count:]
         table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        for name in (first, *others[:count]):
+        for name in columns:
             numbers = all(isinstance(row.get(name), int | float | None) for row in rows)
             side = "right" if numbers else "left"
             table.add_column(name.replace("_", " "), justify=side, overflow="fold")
         for row in rows:
-            table.add_row(*(_shown(row.get(name)) for name in (first, *others[:count])))
+            table.add_row(*(_shown(row.get(name)) for name in columns))
         console.print(table)
-        title, others = "", others[count:]
+        title = ""
 
 
 def rounded(value: Any, *, digits: int = 4) -> Any:
