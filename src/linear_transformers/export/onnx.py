@@ -66,21 +66,21 @@ def files(
             "temperature": torch.ones(1),
         }
         models[DRAW] = traced(_Draw(distribution), inputs, ["value"], ["temperature"])
-    told = {
+    description = {
         **about,
         "inputs": _described(step.inputs),
         "output": step.output,
         "noise": 0 if distribution is None else distribution.noise_dim,
         "states": _described(step.states),
     }
-    text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(description, indent=2, ensure_ascii=False) + "\n"
     return {name: model.SerializeToString() for name, model in models.items()} | {
         ABOUT: text.encode()
     }
 
 
 def graph_of(step: Step, precision: str = "float32", *, in_time: Sequence[str] = ()) -> Any:
-    """Return the graph of a step; of inputs `in_time`, see `traced`."""
+    """Return the graph of a step. For `in_time`, see `traced`."""
     place = torch.zeros(1, dtype=torch.long)
     inputs = {**step.inputs, POSITION: place, **step.states}
     outputs = [step.output, *(f"{NEXT}{state}" for state in step.states)]
@@ -203,7 +203,7 @@ def scanned(step: Any, inputs: Sequence[str], output: str, states: Sequence[str]
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep torch's exporter from telling about itself."""
+    """Silence the log and the warnings of torch's exporter."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

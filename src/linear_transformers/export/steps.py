@@ -31,12 +31,12 @@ class Step(nn.Module):
 
     Args:
         inputs: Examples of what a step reads, by name.
-        state: The state of nothing.
+        state: The initial (empty) state.
 
     Attributes:
         inputs: See above.
         output: The name of what it returns.
-        states: The tensors of the state of nothing, by name. All are zeros.
+        states: The tensors of the initial state, by name. All are zeros.
     """
 
     output: ClassVar[str]

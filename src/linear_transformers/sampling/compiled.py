@@ -34,7 +34,7 @@ from linear_transformers.models.transformer import Head
 from linear_transformers.sampling.stepper import Stepper, padded_rows
 from linear_transformers.shapes import Tokens, TokensOne
 
-# What the step writes out. Their subclasses may compute something else.
+# The layers that the compiled step computes. Subclasses of them may compute something else.
 LAYERS = {
     *(Block, MultiHeadAttention, DeltaNet, GatedDeltaNet, Decay, ShortConvolution),
     *(LinearAttention, SoftmaxAttention, WindowAttention, Elu, Dropout, *ACTIVATIONS.values()),
@@ -125,7 +125,7 @@ class CompiledStepper(Stepper):
 
 
 def not_in_parts(model: AutoregressiveTransformer) -> str | None:
-    """Return why a model has no parts that a step can be written out in, or None."""
+    """Return why the compiled step cannot compute a model, or None."""
     for mixer in model.stack.mixers:
         if reason := _mixer_not_in_parts(mixer):
             return reason

@@ -47,7 +47,7 @@ class Prompts:
 
     @property
     def digest(self) -> str:
-        """What says whether others are of the same values."""
+        """A hash of the given values, by which prompts are compared."""
         parts = (self.values.where(self.known, 0), self.known)
         return sha256(b"".join(part.numpy().tobytes() for part in parts)).hexdigest()[:16]
 

@@ -178,7 +178,7 @@ class Loop:
 
 
 def check_finite(parameters: Tensor) -> None:
-    """Refuse parameters of distributions that are no numbers: what is drawn from them is 0.
+    """Refuse parameters of distributions that are not finite: a value drawn from them is 0.
 
     Raises:
         ValueError: They hold NaN or infinity.

@@ -61,7 +61,7 @@ class Tracker(Logger):
         """
 
     def log_summary(self, figures: dict[str, Any], step: int) -> None:
-        """Show figures of the whole run, which no chart over steps is of."""
+        """Show figures of the whole run, which belong to no step."""
         self.log_metrics(figures, step)
 
     def log_picture(self, name: str, path: Path, step: int) -> None:

@@ -117,7 +117,7 @@ class MLflowTracker(MLFlowLogger, Tracker):
 
 @contextmanager
 def _in_one_line() -> Iterator[None]:
-    """Make a ValueError of what MLflow complains about."""
+    """Turn an exception of MLflow's into a ValueError of one line."""
     from mlflow.exceptions import MlflowException
 
     try:

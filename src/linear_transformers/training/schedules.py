@@ -32,7 +32,6 @@ class Curve(LambdaLR):
 
 def constant(optimizer: Optimizer, total_steps: int | float) -> None:
     """Keep the optimizer's rate throughout, as the paper's image models do."""
-    return
 
 
 @ranged
