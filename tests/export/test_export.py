@@ -14,7 +14,15 @@ import torch
 import yaml
 
 import linear_transformers as lt
-from linear_transformers.runs.exported import CARD, CONFIG, EXAMPLES, PACKAGE, WEIGHTS, portable
+from linear_transformers.runs.exported import (
+    CARD,
+    CONFIG,
+    EXAMPLES,
+    PACKAGE,
+    WEIGHTS,
+    portable,
+    upload,
+)
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, run
 from tests.tasks.test_speech_runs import CORPUS, SMALL
@@ -280,6 +288,12 @@ def test_a_model_goes_to_the_hub_and_comes_back(runs, tmp_path, monkeypatch):
     (made,) = tmp_path.glob("hub-me-digits/samples/*/grid.png")  # and nothing in the hub's folder
     assert made.is_file()
     assert "hub:me/other could not be read" in complaint("sample", "ckpt=hub:me/other")
+
+
+def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path, monkeypatch, raises_one_line):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with raises_one_line("hub=me/digits could not be written", f"The model is in {tmp_path}"):
+        upload(tmp_path, "me/digits")
 
 
 def test_without_the_extra_one_line_says_what_to_install(monkeypatch):

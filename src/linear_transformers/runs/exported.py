@@ -111,7 +111,8 @@ def upload(folder: Path, name: str) -> str:
     try:
         hub.HfApi().create_repo(name, exist_ok=True)
         return str(hub.HfApi().upload_folder(repo_id=name, folder_path=folder))
-    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError) as error:
+    # Of httpx, too, which has no OSError where nobody answers.
+    except (hub.errors.HTTPError, hub.errors.HFValidationError, OSError) as error:
         raise ValueError(
             f"hub={name} could not be written ({first_line(error)}). The model is in {folder}; "
             "`hf auth login` signs in."
@@ -122,7 +123,7 @@ def _downloaded(name: str) -> Path:
     hub = _hub()
     try:
         folder = hub.snapshot_download(name, allow_patterns=[WEIGHTS, CONFIG, EXAMPLES])
-    except (hub.errors.HfHubHTTPError, hub.errors.HFValidationError, OSError) as error:
+    except (hub.errors.HTTPError, hub.errors.HFValidationError, OSError) as error:
         raise ValueError(f"{HUB}{name} could not be read ({first_line(error)}).") from error
     return Path(folder) / WEIGHTS
 
