@@ -248,6 +248,13 @@ def test_the_pictures_and_the_record_of_the_first_part_are_kept(half):
     assert len(metrics(half)) > len(rows)
 
 
+def test_a_timer_without_a_limit_ends_no_run(half):
+    timer = "+callbacks.timer._target_=lightning.pytorch.callbacks.Timer"
+    continued(half, timer)
+    continued(half, timer, "trainer.max_epochs=3")
+    assert read_checkpoint(half / "checkpoints/last.ckpt")["global_step"] == 6
+
+
 def test_memory_can_be_saved_after_the_fact(half):
     continued(half, "model.activation_checkpointing=true")
     assert read_checkpoint(half / "checkpoints/last.ckpt")["global_step"] == 4

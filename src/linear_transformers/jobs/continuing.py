@@ -195,7 +195,8 @@ def is_trained(found: Found, trainer: Trainer) -> bool:
                 return True
         if isinstance(callback, Timer) and (state := states.get(callback.state_key)):
             callback.load_state_dict(state)
-            if (callback.time_remaining() or 0) <= 0:  # of trainer.max_time
+            remaining = callback.time_remaining()  # of trainer.max_time
+            if remaining is not None and remaining <= 0:
                 return True
     return False
 
