@@ -75,7 +75,7 @@ def run(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outc
     Raises:
         ValueError: See `checked` and `train`.
     """
-    if config["train"] is False and config["resume"] is not None:
+    if config.get("train") is False and config["resume"] is not None:
         runs = Path(config["paths"]["runs"])
         config = as_saved(config, HydraConfig.get().overrides.task, runs)
     return train(TrainJob(**checked(TrainJob, config, "")), hidden)
