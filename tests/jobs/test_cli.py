@@ -369,6 +369,7 @@ LIGHTNINGS = "lightning.pytorch.callbacks"
         (("-m", "hydra/sweeper=search", "hydra.sweeper.direction=maximize"), "Leave it out"),
         (("~paths.runs",), "paths.runs has no value"),
         (("~train",), "train has no value"),
+        (("-m", "hydra.sweep.dir="), "hydra.sweep.dir is empty"),
         (("model=[softmax,linear]",), "model is one choice"),
         (("model/feature_map=[elu,relu]",), "model/feature_map is one choice"),
         (("+proposed.transformer.depth=2",), "Set model.KEY=VALUE"),

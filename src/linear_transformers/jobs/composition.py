@@ -147,6 +147,8 @@ def check_sweep(words: Sequence[str]) -> None:
             )
         for word in words:
             key, _, storage = word.lstrip("+").partition("=")
+            if key == "hydra.sweep.dir" and not storage:
+                raise ValueError(f"{key} is empty. Give it a folder: {key}=DIR")
             if key == "hydra.sweeper.direction" and storage != "minimize":
                 raise ValueError(
                     f"{word}: a search minimises, and what is best at its most is negated for it. "
