@@ -445,3 +445,8 @@ def test_a_launcher_that_is_not_installed_is_named_with_its_package():
     assert "hydra/launcher=joblib needs a package" in about_composition(error, conf)
     error = MissingConfigException("", missing_cfg_file="hydra/sweeper/optuna")
     assert "hydra/sweeper=optuna needs a package" in about_composition(error, conf)
+
+
+def test_a_misspelt_launcher_is_told_the_nearest():
+    error = MissingConfigException("", missing_cfg_file="hydra/launcher/jobib")
+    assert "Did you mean joblib?" in about_composition(error, Configurations.of("train"))

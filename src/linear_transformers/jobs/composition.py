@@ -297,7 +297,8 @@ def about_composition(error: Exception, conf: Configurations) -> str:
         above = [group for group in conf.groups if file.startswith(f"{group}/")]
         group = max(above, key=len, default=file.rpartition("/")[0])
         name = file.removeprefix(f"{group}/")
-        choices = conf.choices(group)
+        brought = [word.partition("=")[2] for word in PLUGINS if word.startswith(f"{group}=")]
+        choices = [*conf.choices(group), *brought]
         if below := [choice for choice in choices if choice.startswith(f"{name}/")]:
             return f"{group}={name} is a folder. Choose one of {', '.join(below)}."
         if (extra := PLUGINS.get(f"{group}={name}")) is not None:
