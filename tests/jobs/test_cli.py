@@ -370,6 +370,7 @@ LIGHTNINGS = "lightning.pytorch.callbacks"
         (("~paths.runs",), "paths.runs has no value"),
         (("~train",), "train has no value"),
         (("-m", "hydra.sweep.dir="), "hydra.sweep.dir is empty"),
+        (("-m", "seed=1,2", "hydra.sweep.dir=/proc/a"), "Give hydra.sweep.dir=DIR"),
         (("model=[softmax,linear]",), "model is one choice"),
         (("model/feature_map=[elu,relu]",), "model/feature_map is one choice"),
         (("+proposed.transformer.depth=2",), "Set model.KEY=VALUE"),

@@ -95,8 +95,9 @@ class Sweep:
                     raise ValueError(f"{shown(folder / other[0])} is no multirun's. Name another.")
                 note.write_text(repr([*command]))
         except OSError as error:
+            option = "paths.runs" if named is None else "hydra.sweep.dir"
             raise ValueError(
-                f"{error.filename or above}: {error.strerror}. Give paths.runs=DIR."
+                f"{error.filename or above}: {error.strerror}. Give {option}=DIR."
             ) from error
         return cls(folder, runs, command=command, skip_done=skip_done)
 
