@@ -29,7 +29,7 @@ from typing import (
 
 from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 
-from linear_transformers.config.messages import first_line, unknown_key
+from linear_transformers.config.messages import first_line, not_installed, unknown_key
 from linear_transformers.config.ranges import FOREIGN_RANGES, in_words
 
 T = TypeVar("T")
@@ -272,10 +272,7 @@ def resolved(name: str, path: str) -> Callable[..., Any]:
         if not _is_in(module, str(error.name)):
             raise  # of a package that the module itself needs
         if error.name == package:
-            raise ValueError(
-                f"{path}={name}: no package {package} is installed here. Call the program by "
-                "uv run --with-editable DIR, or set PYTHONPATH=DIR."
-            ) from error
+            raise ValueError(not_installed(f"{path}={name}", package)) from error
         found = None
     # Defined there, and not what a module happens to import.
     defined = getattr(found, "__module__", "").partition(".")[0] == package

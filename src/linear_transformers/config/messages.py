@@ -30,6 +30,14 @@ def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()
     return f"{key} is not a key of {parent or 'the configuration'}. {hint}"
 
 
+def not_installed(word: str, package: str) -> str:
+    """Return what to say of a word that names a package which is not there."""
+    return (
+        f"{word}: no package {package} is installed here. Call the program by "
+        "uv run --with-editable DIR, or set PYTHONPATH=DIR."
+    )
+
+
 def override(key: str, value: object) -> str:
     """Return KEY=VALUE as Hydra reads it, with quotes where the value needs them."""
     text = str(value)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from linear_transformers.config.folder import Configurations
-from linear_transformers.config.messages import hydra_value
+from linear_transformers.config.messages import hydra_value, not_installed
 from linear_transformers.jobs.composition import composed_value, value_of, values_of
 from linear_transformers.runs.folder import (
     AUTO,
@@ -53,10 +53,7 @@ def packages_of(words: Sequence[str]) -> list[str]:
             raise ValueError(f"{word} names no packages. Write allow=[PACKAGE].")
         for package in (name.partition(".")[0] for name in packages):
             if find_spec(package) is None:
-                raise ValueError(
-                    f"{word}: no package {package} is installed here. Call the program by "
-                    "uv run --with-editable DIR, or set PYTHONPATH=DIR."
-                )
+                raise ValueError(not_installed(word, package))
     return packages
 
 
@@ -92,7 +89,7 @@ def check_places(config: Mapping[str, Any], inputs: Sequence[str]) -> None:
         raise ValueError("resume=auto goes on with a run by its name: give run_id=NAME.")
     if resume == AUTO and not config.get("train"):
         raise ValueError("resume=auto goes on with training; train=false tests resume=RUN_OR_FILE.")
-    begun = resume == AUTO and any((runs / str(name) / CHECKPOINTS).glob("*.ckpt"))
+    begun = resume == AUTO and Run(runs / str(name)).checkpoints_to_resume()
     for key in ("resume",) if begun else ("resume", "init_from"):
         if (value := config.get(key)) is not None and value != AUTO:
             find_checkpoint(str(value), runs)
@@ -156,11 +153,11 @@ def model_of(conf: Configurations, arguments: Sequence[str], project: Path) -> l
     if len(names) > 1:
         raise ValueError(f"init_from={','.join(names)}: their models may differ. Add model=.")
     runs = runs_of(conf, arguments, project)
-    own = runs / (value_of("run_id", arguments) or "")
-    if value_of("resume", arguments) == AUTO and any((own / CHECKPOINTS).glob("*.ckpt")):
+    own = Run(runs / (value_of("run_id", arguments) or ""))
+    if value_of("resume", arguments) == AUTO and own.checkpoints_to_resume():
         from linear_transformers.runs.checkpoint import newest_whole  # late: torch takes seconds
 
-        found = newest_whole(Run(own))  # it goes on, and has that model
+        found = newest_whole(own)  # it goes on, and has that model
         assert found is not None
         config = found.checkpoint["config"]
     else:

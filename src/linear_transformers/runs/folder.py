@@ -357,6 +357,6 @@ def _is_continued(resume: str | None, run: Run) -> bool:
     """Return whether the run is to go on, in its own folder."""
     if resume is None or not run.path.is_dir():
         return False
-    if resume == AUTO or not any(run.checkpoints.glob("*.ckpt")):
+    if resume == AUTO or not run.checkpoints_to_resume():
         return True  # also a run of its own that was stopped before its first checkpoint
     return run_resumed(resume, run.path.parent) == run.path.name
