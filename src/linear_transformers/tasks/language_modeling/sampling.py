@@ -167,7 +167,8 @@ class _Texts:
     def end(self, why: str) -> None:
         """End the texts that have not ended, and close the files."""
         self._rest = [text.end(why) for text in self._texts]
-        self._write(self._rest)
+        if len(self._files) == len(self._texts):  # else not all could be opened
+            self._write(self._rest)
         for file in self._files:
             with naming(file.name):
                 file.close()
@@ -210,7 +211,7 @@ class _Texts:
             print(self.prompt, end="", flush=True)
 
     def _write(self, added: Sequence[str]) -> None:
-        for file, text in zip(self._files, added, strict=False):  # not all could be opened
+        for file, text in zip(self._files, added, strict=True):
             with naming(file.name):
                 file.write(text)
 
