@@ -10,7 +10,7 @@ together, less what the training texts take. Its dictionary of 64 MiB holds all 
 import lzma
 
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, refusing
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.folder import Configurations
 from linear_transformers.data.base import DataSource, Split
@@ -23,12 +23,13 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("options", nargs="+", help="what train.py is told of the data")
     words = parser.parse_args().options
-    config = composed(Configurations.of("train", words), *words)
-    data = checked_choice(config["data"], "data", DataSource)()
-    if not isinstance(data, TextSource):
-        raise SystemExit(f"error: {' '.join(words)} are no texts.")
+    with refusing():
+        config = composed(Configurations.of("train", words), *words)
+        data = checked_choice(config["data"], "data", DataSource)()
+        if not isinstance(data, TextSource):
+            raise ValueError(f"{' '.join(words)} are no texts.")
+        train, test = (read(data, split) for split in ("train", "test"))
     measurement = Measurement("compression", "Texts, compressed", device="cpu", seeds=(data.seed,))
-    train, test = (read(data, split) for split in ("train", "test"))
     after = size(train + test) - size(train)
     row = {
         "data": words[0].removeprefix("data="),

@@ -16,11 +16,10 @@ import torch
 from benchmarks.collect import source_of
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, trained_models
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.language_modeling.model import LanguageModel
-from linear_transformers.tasks.loading import load
 
 PLACES = [2**i for i in range(4, 14)]  # bytes from the beginning
 DOCUMENTS = 40
@@ -33,16 +32,14 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=DOCUMENTS, help="the longest ones")
     options = parser.parse_args()
     named = [ckpt.rpartition("=") for ckpt in options.ckpts]
-    paths = [find_checkpoint(ckpt, options.runs) for _, _, ckpt in named]
-    sources = [source_of(path.parent.parent) for path in paths]
+    ckpts = [ckpt for _, _, ckpt in named]
+    models = trained_models(ckpts, options.runs, LanguageModel, "texts")
+    sources = [source_of(folder_of(trained.path)) for trained in models]
     title = "Bits per byte by the place in a document"
     seeds = [source["seed"] for source in sources]
     measurement = Measurement("context", title, device="cpu", seeds=seeds)
     curves: dict[str, dict[int, float]] = {}
-    for path, (given, _, _) in zip(paths, named, strict=True):
-        trained = load(path, device="cpu")
-        if not isinstance(trained, LanguageModel):
-            raise SystemExit(f"error: {path} is no model of texts.")
+    for trained, (given, _, _) in zip(models, named, strict=True):
         name = given or trained.task.model.stack.mixer_name
         curves[name] = by_place(trained, options.documents)
     rows = [

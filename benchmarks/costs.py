@@ -20,7 +20,7 @@ import torch
 from benchmarks.machine import thread_count
 from benchmarks.plans import PLANS
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, refusing
 from linear_transformers.config.choices import checked
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs.composition import composed
@@ -57,12 +57,12 @@ def main() -> None:
     tasks: dict[str, Task] = {}
     for variant in options.variants or plan.variants:
         words = (*plan.arguments, *plan.variants[variant], *options.overrides)
-        config = composed(conf, *words)
-        job = TrainJob(**checked(TrainJob, config, ""))
         torch.manual_seed(0)
-        data = job.data()
-        batch = next(iter(data.loader("train"))) if batch is None else batch
-        tasks[variant] = build_task(job.task, job.model, data.shape)
+        with refusing():
+            job = TrainJob(**checked(TrainJob, composed(conf, *words), ""))
+            data = job.data()
+            batch = next(iter(data.loader("train"))) if batch is None else batch
+            tasks[variant] = build_task(job.task, job.model, data.shape)
     with thread_count(options.threads):
         training = training_milliseconds(tasks, batch, options.rounds)
         rows = [

@@ -26,7 +26,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.precision import stepped_bits
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, trained_models
 from linear_transformers.attention import LinearAttention
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.export import onnx
@@ -37,10 +37,8 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import MultiHeadAttention
 from linear_transformers.models import AutoregressiveTransformer, Transformer
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.sampling import CompiledStepper
 from linear_transformers.tasks.image_generation.model import ImageModel
-from linear_transformers.tasks.loading import load
 
 Row = dict[str, Any]
 BATCHES = (1, 16)
@@ -74,13 +72,12 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=1000, help="test images, at most")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    models = {x: load(find_checkpoint(x, options.runs), device="cpu") for x in options.ckpts}
+    found = trained_models(options.ckpts, options.runs, ImageModel, "images")
+    models = dict(zip(options.ckpts, found, strict=True))
     seeds = (model.config["seed"] for model in models.values())
     measurement = Measurement("export-cpu", "Exported models", device="cpu", seeds=seeds)
     rows: list[Row] = []
     for ckpt, model in models.items():
-        if not isinstance(model, ImageModel):
-            raise SystemExit(f"error: {ckpt} is no model of images.")
         root = options.data_root if "root" in model.data.options else None
         images = model.images("test", data_root=root)[: options.images]
         values = to_sequences(images).long()

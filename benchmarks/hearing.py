@@ -18,12 +18,11 @@ from rich.console import Console
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, trained_models
 from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechSource, Waveform, read_audio
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.runs.folder import find_checkpoint
-from linear_transformers.tasks.loading import load
+from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.speech_recognition.model import SpeechModel, features_of, recognised
 from linear_transformers.tasks.speech_recognition.scoring import scores_of
 
@@ -38,17 +37,14 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--recordings", type=int, help="the number of test recordings; unset, all")
     options = parser.parse_args()
-    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
-    sources = [source_of(path.parent.parent) for path in paths]  # of RUN/checkpoints/FILE
+    models = trained_models(options.ckpts, options.runs, SpeechModel, "speech")
+    sources = [source_of(folder_of(trained.path)) for trained in models]
     seeds = (source["seed"] for source in sources)
     measurement = Measurement(
         "hearing", "Decoding and streaming of speech", device="cpu", seeds=seeds
     )
     rows: list[Row] = []
-    for path, source in zip(paths, sources, strict=True):
-        trained = load(path, device="cpu")
-        if not isinstance(trained, SpeechModel):
-            raise SystemExit(f"error: {path} is no model of speech.")
+    for trained, source in zip(models, sources, strict=True):
         about = {"run": source["run"], "model": trained.task.description}
         rows += [about | row for row in measured(trained, trained.data(), options.recordings)]
         measurement.save(rows, sources=sources)

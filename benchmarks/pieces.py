@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, refusing
 from linear_transformers.files import replacing
 from linear_transformers.runs.checkpoint import read_checkpoint
 
@@ -34,7 +34,9 @@ def main() -> None:
         join(options.source, options.target)
         print(f"joined   {options.target}")
         return
-    for path in split(options.source, options.target, PARTS[options.moments]):
+    with refusing():
+        paths = split(options.source, options.target, PARTS[options.moments])
+    for path in paths:
         print(f"{path}  {path.stat().st_size / 1e6:.1f} MB")
 
 

@@ -18,16 +18,14 @@ from torch import Tensor
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, trained_models
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.runs.folder import folder_of
 from linear_transformers.sampling import CompiledStepper, Stepper
 from linear_transformers.shapes import Tokens
-from linear_transformers.tasks import ImageGeneration
-from linear_transformers.tasks.base import Trained
-from linear_transformers.tasks.loading import load
+from linear_transformers.tasks.image_generation.model import ImageModel
 
 BATCH = 128  # images at a time
 
@@ -38,22 +36,20 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="the number of images; unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     options = parser.parse_args()
-    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
-    folders = dict.fromkeys(path.parent.parent for path in paths)  # of RUN/checkpoints/FILE
+    models = trained_models(options.ckpts, options.runs, ImageModel, "images")
+    folders = dict.fromkeys(folder_of(trained.path) for trained in models)
     sources = [source_of(folder) for folder in folders]
     seeds = (source["seed"] for source in sources)
     title = "Precision of a compiled step"
     measurement = Measurement("precision", title, device="cpu", seeds=seeds)
-    rows = [row for path in paths for row in measured(load(path, device="cpu"), options.images)]
+    rows = [row for trained in models for row in measured(trained, options.images)]
     path = measurement.save(rows, sources=sources)
     Console().print(f"{markdown(rows)}\nwritten to {path}", soft_wrap=True)
 
 
-def measured(trained: Trained, images: int | None) -> list[dict[str, Any]]:
+def measured(trained: ImageModel, images: int | None) -> list[dict[str, Any]]:
     """Return the bits/dim of the test images at each precision, and the cost over float32."""
     task, data = trained.task, trained.data()
-    if not isinstance(task, ImageGeneration):
-        raise ValueError(f"{trained.path} is not a model of images; give one that is.")
     values = to_sequences(data.splits.test[:images]).long()
     rows = []
     for precision in CompiledStepper.precisions:

@@ -18,11 +18,10 @@ from sacrebleu.metrics.bleu import BLEU
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, trained_models
 from linear_transformers.data.text import PairSource
 from linear_transformers.pictures.tables import markdown
-from linear_transformers.runs.folder import find_checkpoint
-from linear_transformers.tasks.loading import load
+from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.translation.judging import judged
 from linear_transformers.tasks.translation.model import Translator
 
@@ -41,15 +40,15 @@ def main() -> None:
     parser.add_argument("--name", default="translation", help="the name in results/")
     options = parser.parse_args()
     moses = in_moses_tokens(options.moses) if options.moses else None
-    paths = [find_checkpoint(ckpt, options.runs) for ckpt in options.ckpts]
-    sources = [source_of(path.parent.parent) for path in paths]  # of RUN/checkpoints/FILE
+    models = trained_models(
+        options.ckpts, options.runs, Translator, "pairs of texts",
+        device=options.device, weights=options.weights,
+    )  # fmt: skip
+    sources = [source_of(folder_of(trained.path)) for trained in models]
     seeds = (source["seed"] for source in sources)
     measurement = Measurement(options.name, "Translation", device=options.device, seeds=seeds)
     rows: list[dict[str, Any]] = []
-    for path, source in zip(paths, sources, strict=True):
-        trained = load(path, device=options.device, weights=options.weights)
-        if not isinstance(trained, Translator):
-            raise ValueError(f"{path} is not a model of pairs of texts; give one that is.")
+    for trained, source in zip(models, sources, strict=True):
         splits = [{"test": test} for test in options.tests] if options.tests else [{}]
         for split in splits:
             data = trained.data.with_options(**split)()

@@ -1,6 +1,20 @@
-"""How a benchmark is called."""
+"""How a benchmark is called, and how it says that it cannot do what was asked."""
 
 import argparse
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hydra.errors import HydraException
+
+from linear_transformers.config.folder import Configurations
+from linear_transformers.jobs.composition import about_composition
+from linear_transformers.runs.folder import find_checkpoint
+from linear_transformers.tasks.base import Trained
+from linear_transformers.tasks.loading import load
+
+Kind = TypeVar("Kind", bound=Trained)
 
 
 def parser_of(about: str | None) -> argparse.ArgumentParser:
@@ -11,3 +25,38 @@ def parser_of(about: str | None) -> argparse.ArgumentParser:
     """
     lines = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(description=about, formatter_class=lines)
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Say in one line what is wrong with what was asked for, instead of a traceback."""
+    try:
+        yield
+    except (HydraException, ValueError) as error:
+        told = about_composition(error, Configurations.of("train"))
+        raise SystemExit(f"error: {told}") from error
+
+
+def trained_models(
+    names: Sequence[str], runs: Path, kind: type[Kind], what: str, **options: Any
+) -> list[Kind]:
+    """Return trained models of one kind.
+
+    Args:
+        names: Runs, checkpoints or exported models.
+        runs: The folder of all runs.
+        kind: What they have to be.
+        what: What models of this kind are of, for the message.
+        options: See `load`.
+
+    Raises:
+        SystemExit: One is not there, or of another kind.
+    """
+    models = []
+    for name in names:
+        with refusing():
+            model = load(find_checkpoint(name, runs), **{"device": "cpu", **options})
+        if not isinstance(model, kind):
+            raise SystemExit(f"error: {name} is not a model of {what}; give one that is.")
+        models.append(model)
+    return models

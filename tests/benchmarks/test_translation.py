@@ -57,7 +57,7 @@ def test_whole_test_sets_are_judged(runs, tmp_path, monkeypatch, capsys):
 
 def test_a_model_of_images_is_refused(tmp_path, monkeypatch):
     run("train", *QUICK, f"paths.runs={tmp_path}/runs", "run_id=image", "test=false")
-    with pytest.raises(ValueError, match="is not a model of pairs of texts"):
+    with pytest.raises(SystemExit, match="error: image is not a model of pairs of texts"):
         judge(monkeypatch, tmp_path, "image")
 
 

@@ -1,0 +1,63 @@
+"""What a benchmark cannot do is said in one line, and nothing is written."""
+
+import sys
+
+import pytest
+
+from benchmarks import (
+    compression,
+    context,
+    costs,
+    export,
+    hearing,
+    pieces,
+    precision,
+    record,
+    translation,
+)
+from tests.programs import QUICK, run
+
+
+@pytest.fixture(autouse=True)
+def results(tmp_path, monkeypatch):
+    folder = tmp_path / "results"
+    monkeypatch.setattr(record, "RESULTS", folder)
+    return folder
+
+
+def refused(program, monkeypatch, *words: str) -> str:
+    """Call a program, and return the line with which it ends."""
+    monkeypatch.setattr(sys, "argv", [program.__name__, *words])
+    with pytest.raises(SystemExit) as told:
+        program.main()
+    line = str(told.value)
+    assert line.startswith("error: ")
+    assert "\n" not in line
+    return line
+
+
+@pytest.mark.parametrize("program", [context, export, hearing, precision, translation])
+def test_a_run_that_is_not_there(program, monkeypatch, tmp_path, results):
+    line = refused(program, monkeypatch, "nowhere", "--runs", str(tmp_path))
+    assert "nowhere is neither a run nor a checkpoint file" in line
+    assert not results.exists()
+
+
+def test_a_model_of_another_kind(monkeypatch, tmp_path):
+    run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=image", "test=false")
+    for program in (context, hearing, translation):
+        line = refused(program, monkeypatch, "image", "--runs", str(tmp_path))
+        assert "is not a model of" in line
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        (costs, ["digits", "--overrides", "model.dropuot=1"], "model.dropuot is not a key of mod"),
+        (compression, ["data=txet"], "data=txet is not a choice. Did you mean text?"),
+        (compression, ["data=text", "data.path=gone"], "data.path=gone names no text"),
+        (pieces, ["split", "gone.ckpt", "folder"], "gone.ckpt does not exist"),
+    ],
+)
+def test_what_cannot_be_read(program, words, said, monkeypatch):
+    assert said in refused(program, monkeypatch, *words)
