@@ -102,10 +102,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = PLANS[options.name]
     seeds = options.seeds or plan.seeds
-    variants = options.variants or list(plan.variants)
-    for variant in variants:
-        if variant not in plan.variants:
-            raise SystemExit(f"error: {variant} is no variant. Choose of {list(plan.variants)}.")
+    variants = plan.chosen(options.variants)
     torch.set_num_threads(1)
     jobs = [
         Job(options.name, variant, seed, options.runs, tuple(options.overrides))

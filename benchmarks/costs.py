@@ -55,7 +55,7 @@ def main() -> None:
     measurement = Measurement(f"costs-{options.name}", title, device="cpu", seeds=[0])
     conf, batch = Configurations.of("train"), None
     tasks: dict[str, Task] = {}
-    for variant in options.variants or plan.variants:
+    for variant in plan.chosen(options.variants):
         words = (*plan.arguments, *plan.variants[variant], *options.overrides)
         torch.manual_seed(0)
         with refusing():

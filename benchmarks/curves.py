@@ -27,12 +27,11 @@ def main() -> None:
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--variants", nargs="+", help="unset, all")
     options = parser.parse_args()
+    variants = PLANS[options.name].chosen(options.variants)
     measurement, costs = (measured(program, options.name) for program in ("ablation", "costs"))
     path = record.RESULTS / f"ablation-{options.name}-curves.png"
     arguments = {row["variant"]: row["arguments"] for row in measurement["rows"]}
-    wanted = [
-        name for name in options.variants or PLANS[options.name].variants if name in arguments
-    ]
+    wanted = [name for name in variants if name in arguments]
     runs = [  # of the table, without those that were called otherwise
         run
         for run in measurement["sources"]

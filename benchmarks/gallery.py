@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     plan = PLANS[options.name]
     tiles = []
-    for variant in options.variants or plan.variants:
+    for variant in plan.chosen(options.variants):
         jobs = (
             Job(options.name, variant, seed, options.runs, tuple(options.overrides))
             for seed in plan.seeds

@@ -1,5 +1,6 @@
 """The ablations: what each compares, and with what."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 LINEAR, SOFTMAX, BEST = ("model=linear",), ("model=softmax",), ("model=linear_conv",)
@@ -32,6 +33,17 @@ class Plan(NamedTuple):
     references: tuple[str, ...]
     variants: dict[str, tuple[str, ...]]
     seeds: tuple[int, ...] = (0, 1, 2)
+
+    def chosen(self, names: Sequence[str] | None) -> list[str]:
+        """Return the variants that a call names, or all.
+
+        Raises:
+            SystemExit: One of them is not in the plan.
+        """
+        for name in names or ():
+            if name not in self.variants:
+                raise SystemExit(f"error: {name} is no variant. Choose of {list(self.variants)}.")
+        return list(names or self.variants)
 
 
 def maps(arguments: tuple[str, ...], batch: dict[str, Any]) -> Plan:

@@ -5,10 +5,13 @@ import sys
 import pytest
 
 from benchmarks import (
+    ablation,
     compression,
     context,
     costs,
+    curves,
     export,
+    gallery,
     hearing,
     pieces,
     precision,
@@ -61,3 +64,9 @@ def test_a_model_of_another_kind(monkeypatch, tmp_path):
 )
 def test_what_cannot_be_read(program, words, said, monkeypatch):
     assert said in refused(program, monkeypatch, *words)
+
+
+@pytest.mark.parametrize("program", [ablation, costs, curves, gallery])
+def test_a_variant_that_is_not_in_the_plan(program, monkeypatch):
+    line = refused(program, monkeypatch, "digits", "--variants", "linear", "linnear")
+    assert line.startswith("error: linnear is no variant. Choose of ['linear', ")
