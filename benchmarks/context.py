@@ -9,6 +9,7 @@ segments that it was trained on, a model is on its own.
 
 import math
 from pathlib import Path
+from statistics import mode
 
 import numpy as np
 import torch
@@ -38,10 +39,18 @@ def main() -> None:
     title = "Bits per byte by the place in a document"
     seeds = [source["seed"] for source in sources]
     measurement = Measurement("context", title, device="cpu", seeds=seeds)
-    curves: dict[str, dict[int, float]] = {}
-    for trained, (given, _, _) in zip(models, named, strict=True):
-        name = given or trained.task.model.stack.mixer_name
-        curves[name] = by_place(trained, options.documents)
+    names = [
+        given or trained.task.model.stack.mixer_name
+        for trained, (given, _, _) in zip(models, named, strict=True)
+    ]
+    if len({*names}) < len(names):
+        raise SystemExit(
+            f"error: {mode(names)} is the name of two runs. Give NAME=RUN, for each another."
+        )
+    curves = {
+        name: by_place(trained, options.documents)
+        for name, trained in zip(names, models, strict=True)
+    }
     rows = [
         {"bytes": place, **{name: round(curve[place], 4) for name, curve in curves.items()}}
         for place in PLACES

@@ -1,6 +1,8 @@
 """What a benchmark cannot do is said in one line, and nothing is written."""
 
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +72,17 @@ def test_what_cannot_be_read(program, words, said, monkeypatch):
 def test_a_variant_that_is_not_in_the_plan(program, monkeypatch):
     line = refused(program, monkeypatch, "digits", "--variants", "linear", "linnear")
     assert line.startswith("error: linnear is no variant. Choose of ['linear', ")
+
+
+def test_two_models_of_one_name(monkeypatch, results):
+    """Of two seeds, one would stand for both."""
+    stack = SimpleNamespace(mixer_name="linear")
+    model = SimpleNamespace(
+        path=Path("a/last.ckpt"), task=SimpleNamespace(model=SimpleNamespace(stack=stack))
+    )
+    monkeypatch.setattr(context, "trained_models", lambda names, *_: [model for _ in names])
+    monkeypatch.setattr(context, "source_of", lambda folder: {"seed": 0})
+    for words in (("a", "b"), ("x=a", "linear=b", "c")):
+        line = refused(context, monkeypatch, *words)
+        assert line == "error: linear is the name of two runs. Give NAME=RUN, for each another."
+    assert not results.exists()
