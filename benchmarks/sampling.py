@@ -98,13 +98,19 @@ def main() -> None:
 
 
 def leave_out_what_cannot_run(options: argparse.Namespace, console: Console) -> None:
-    """Remove the methods that cannot run here, and say why."""
+    """Remove the methods that cannot run here, and say why.
+
+    Raises:
+        SystemExit: None is left.
+    """
     models = build(1, options)
     for method in tuple(options.methods):
         kind, model, precision = stepper_of(method, models)
         if reason := kind.unavailable(model, precision):
             console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
             options.methods.remove(method)
+    if not options.methods:
+        raise SystemExit("error: no method can run here. Give other --methods.")
 
 
 def measured(

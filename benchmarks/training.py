@@ -92,6 +92,8 @@ def main() -> None:
         if reason := unavailable(method, device):
             console.print(f"[dim]{method} is not measured: {reason}[/dim]", soft_wrap=True)
             options.methods.remove(method)
+    if not options.methods:
+        raise SystemExit("error: no method can run here. Give other --methods.")
     name = options.name or f"training-{device.type}"
     measurement = Measurement(name, "Training steps", device=options.device, seeds=[SEED])
     rows: list[dict[str, Any]] = []

@@ -15,9 +15,13 @@ from benchmarks import (
     export,
     gallery,
     hearing,
+    peers,
     pieces,
+    positions,
     precision,
     record,
+    sampling,
+    training,
     translation,
 )
 from tests.programs import QUICK, run
@@ -72,6 +76,15 @@ def test_what_cannot_be_read(program, words, said, monkeypatch):
 def test_a_variant_that_is_not_in_the_plan(program, monkeypatch):
     line = refused(program, monkeypatch, "digits", "--variants", "linear", "linnear")
     assert line.startswith("error: linnear is no variant. Choose of ['linear', ")
+
+
+@pytest.mark.parametrize("program", [positions, sampling, training])
+def test_nothing_is_replaced_where_no_method_can_run(program, monkeypatch, results, capsys):
+    monkeypatch.setattr(peers, "find_spec", lambda name: None)
+    words = ("--methods", "fast-transformers", "--device=cpu", "--threads=1")
+    assert "no method can run here" in refused(program, monkeypatch, *words)
+    assert "pytorch-fast-transformers is not installed" in capsys.readouterr().out
+    assert not results.exists()
 
 
 def test_two_models_of_one_name(monkeypatch, results):
