@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.machine import thread_count
-from benchmarks.operators import SEED, Case, Kernel, measure
+from benchmarks.operators import SEED, Case, Kernel, measure, shape
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
 from linear_transformers.kernels.fast_weights import decayed, delta
@@ -39,7 +39,7 @@ REFERENCES = {
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--shape", default="4x3072", help="batch x length")
+    parser.add_argument("--shape", type=shape, default="4x3072", help="batch x length")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])

@@ -118,7 +118,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("--shapes", nargs="+", help="batch x length")
+    parser.add_argument("--shapes", type=shape, nargs="+", help="batch x length")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--dtype", nargs="+", default=["float32"], choices=PRECISIONS)
@@ -138,6 +138,17 @@ def parse() -> argparse.Namespace:
     for name in options.kernels:
         check(name)
     return options
+
+
+def shape(text: str) -> str:
+    """Return a shape of the command line.
+
+    Raises:
+        ArgumentTypeError: It is no batch and length.
+    """
+    if not re.fullmatch(r"[1-9]\d*x[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not BATCHxLENGTH")
+    return text
 
 
 def check(name: str) -> None:

@@ -13,8 +13,10 @@ from benchmarks import (
     costs,
     curves,
     export,
+    fast_weights,
     gallery,
     hearing,
+    operators,
     peers,
     pieces,
     positions,
@@ -85,6 +87,17 @@ def test_nothing_is_replaced_where_no_method_can_run(program, monkeypatch, resul
     assert "no method can run here" in refused(program, monkeypatch, *words)
     assert "pytorch-fast-transformers is not installed" in capsys.readouterr().out
     assert not results.exists()
+
+
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [(operators, ["--shapes", "16"]), (fast_weights, ["--shape", "16x"])],
+)
+def test_a_shape_is_a_batch_and_a_length(program, words, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", [program.__name__, *words])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert f"{words[0]}: '{words[1]}' is not BATCHxLENGTH" in capsys.readouterr().err
 
 
 def test_two_models_of_one_name(monkeypatch, results):
