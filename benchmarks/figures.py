@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import record
+from benchmarks.usage import parser_of
 
 ROOT = Path(__file__).parent.parent
 NUMBER = r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e-?\d+)?"
@@ -45,6 +46,7 @@ class Block(NamedTuple):
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     found = [fault for page in pages() for fault in faults(page)]
     print("\n".join(found) or "every figure comes from a measurement")
     raise SystemExit(bool(found))

@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 from benchmarks.plans import MAPS, PLANS
 from benchmarks.plots import saved, without_outliers
 from benchmarks.record import Measurement, as_sources, content_of
+from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 
 PLACES = [name for name in PLANS if name.startswith("maps-")]
@@ -21,6 +22,7 @@ Rows = dict[str, Row]  # by map
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     measurements = [x for name in PLACES for x in (f"ablation-{name}", f"costs-{name}")]
     found = {name: content for name in measurements if (content := content_of(name))}
     if not found:

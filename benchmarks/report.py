@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import goals, record
+from benchmarks.usage import parser_of
 from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown
 
@@ -29,6 +30,7 @@ MOST_ROWS = 20  # of a table that is not folded away
 
 
 def main() -> None:
+    parser_of(__doc__).parse_args()
     measurements = measured()
     path = record.RESULTS.parent / "RESULTS.md"
     text = page(measurements)

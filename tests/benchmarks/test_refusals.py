@@ -14,14 +14,17 @@ from benchmarks import (
     curves,
     export,
     fast_weights,
+    figures,
     gallery,
     hearing,
+    maps,
     operators,
     peers,
     pieces,
     positions,
     precision,
     record,
+    report,
     sampling,
     training,
     translation,
@@ -111,4 +114,13 @@ def test_two_models_of_one_name(monkeypatch, results):
     for words in (("a", "b"), ("x=a", "linear=b", "c")):
         line = refused(context, monkeypatch, *words)
         assert line == "error: linear is the name of two runs. Give NAME=RUN, for each another."
+    assert not results.exists()
+
+
+@pytest.mark.parametrize("program", [figures, maps, report])
+def test_help_writes_nothing(program, monkeypatch, results, capsys):
+    monkeypatch.setattr(sys, "argv", [program.__name__, "--help"])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert capsys.readouterr().out.startswith("usage: ")
     assert not results.exists()
