@@ -11,6 +11,7 @@ is in the standard and in onnxruntime's own domain.
 
 import copy
 import math
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +72,8 @@ def main() -> None:
     parser.add_argument("--data-root", help="where the models' data are, if they moved")
     parser.add_argument("--images", type=int, default=1000, help="test images, at most")
     options = parser.parse_args()
+    if shutil.which("node") is None:
+        raise SystemExit("error: node is not installed, in which a step of the page is timed.")
     torch.set_num_threads(1)
     found = trained_models(options.ckpts, options.runs, ImageModel, "images")
     models = dict(zip(options.ckpts, found, strict=True))

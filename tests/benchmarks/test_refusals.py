@@ -124,3 +124,10 @@ def test_help_writes_nothing(program, monkeypatch, results, capsys):
         program.main()
     assert capsys.readouterr().out.startswith("usage: ")
     assert not results.exists()
+
+
+def test_what_the_page_needs_is_asked_for_first(monkeypatch, results):
+    """It is timed last, after minutes."""
+    monkeypatch.setenv("PATH", "")
+    assert "node is not installed" in refused(export, monkeypatch, "pretrained/digits")
+    assert not results.exists()
