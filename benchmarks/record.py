@@ -23,7 +23,8 @@ from linear_transformers.files import replacing
 from linear_transformers.provenance import provenance
 
 RESULTS = Path(os.environ.get("RESULTS") or Path(__file__).parent.parent / "results")
-ALIKE = ("machine", "versions", "device", "threads")  # times are comparable if these agree
+# Times are comparable if these agree.
+ALIKE = ("title", "machine", "versions", "device", "threads")
 FIGURES = ("title", "note", "summary", "rows", "sources")
 # The provenance that every figure needs, of a run and of a measurement.
 RUN_NEEDS = ("command", "commit", "date", "processor", "memory_gb", "versions")
@@ -59,9 +60,10 @@ class Measurement:
         }
 
     def earlier(self) -> dict[str, Any] | None:
-        """Return the earlier content of the file, if it was measured on a machine like this one."""
+        """Return the earlier content of the file, if the same was measured on a like machine."""
         found = content_of(self.path.stem) or {}
-        return found if all(found.get(key) == self.about[key] for key in ALIKE) else None
+        about = {"title": self.title, **self.about}
+        return found if all(found.get(key) == about[key] for key in ALIKE) else None
 
     def save(self, rows: Rows, *, seconds: float | None = None, **more: Any) -> Path:
         """Write the file, replacing what was measured before.

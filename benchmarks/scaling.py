@@ -8,7 +8,7 @@ inverse proportion to N; linear attention goes on to 2^20, one sequence at a tim
 runs in a process of its own, so that running out of memory or time ends its own curve only. The
 memory of a point is the peak of its process, less what it held before the first forward pass; what
 a token keeps is counted by hooks of autograd.
-Models that are not measured keep their earlier points, if these are from the same machine.
+Models that are not measured keep their earlier points, if these are of the same heads and machine.
 """
 
 import argparse

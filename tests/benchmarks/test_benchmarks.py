@@ -500,6 +500,10 @@ def test_each_point_of_the_scaling_figure_is_saved_beside_the_earlier_ones(resul
         [("linear", 512), ("linear", 1024), ("softmax", 512)],
     ]
     assert "sources" not in json.loads(path.read_text())  # nothing is left of the first call
+    saved.clear()
+    call(scaling, monkeypatch, *sizes, "--models=softmax", "--heads=4")
+    rows = json.loads(path.read_text())["rows"]
+    assert [(row["model"], row["length"]) for row in rows] == [("softmax", 512)]  # of one size
 
 
 def test_memory_is_that_of_the_device_that_was_asked_for(monkeypatch):
