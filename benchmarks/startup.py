@@ -24,6 +24,8 @@ from benchmarks.usage import parser_of
 from linear_transformers.pictures.tables import markdown
 
 TORCH = "import torch"
+GONE = "a path that is not there"  # the one case that is to fail
+BYTECODE = ("compiled", "none")
 TINY = ("trainer=cpu", "logger=none", "debug=step", "test=false", "model.num_layers=2",
         "model.num_heads=2", "model.model_dim=16")  # fmt: skip
 SPEECH = ("data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3",
@@ -33,7 +35,7 @@ SPEECH = ("data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3"
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--bytecode", nargs="+", default=["compiled", "none"])
+    parser.add_argument("--bytecode", nargs="+", default=[*BYTECODE], choices=BYTECODE)
     options = parser.parse_args()
     measurement = Measurement("startup", "Starting", device="cpu", seeds=[0])
     with tempfile.TemporaryDirectory() as folder:
@@ -57,7 +59,7 @@ def prepared(folder: Path) -> dict[str, list[str]]:
     return {
         TORCH: [python, "-c", TORCH],
         "train.py --help": [python, "train.py", "--help"],
-        "a path that is not there": [python, "train.py", "data=arrays", "data.path=gone.npz"],
+        GONE: [python, "train.py", "data=arrays", "data.path=gone.npz"],
         "lt.load": [python, "-c", load],
         "sample.py, one image": [python, *sample, "images=1"],
         "transcribe.py, one recording": [
@@ -74,6 +76,9 @@ def measured(cases: dict[str, list[str]], bytecode: str, rounds: int) -> list[di
         cases: The command lines.
         bytecode: `compiled`, or `none`: whether Python finds compiled modules.
         rounds: The number of times that each case is run; one more comes before.
+
+    Raises:
+        SystemExit: A case failed.
     """
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
@@ -83,9 +88,14 @@ def measured(cases: dict[str, list[str]], bytecode: str, rounds: int) -> list[di
         for number in range(rounds + 1):
             for name, line in cases.items():
                 start = time.perf_counter()
-                subprocess.run(line, cwd=PROJECT, env=environment, capture_output=True)
+                done = subprocess.run(
+                    line, cwd=PROJECT, env=environment, capture_output=True, text=True
+                )
                 if number:  # the first round fills caches
                     seconds[name].append(time.perf_counter() - start)
+                if done.returncode and name != GONE:
+                    reason = done.stderr.strip().rpartition("\n")[2]
+                    raise SystemExit(f"error: {name} failed: {reason}")
     torch = median(seconds[TORCH])
     return [
         {
