@@ -7,7 +7,7 @@ Forward and backward of one block of 4 heads, 64 wide, on one sequence of N = 2^
 vectors: by one process with one thread, by one with two, and by two processes with one thread
 each, as `trainer=sequence_parallel` has them, of which each has half of the sequence. The
 memory of a process is its peak, less what it held before the first pass; bytes are what a process
-gives to others in a pass. A process that runs out of memory ends its own curve only.
+gives to others in a pass. What fails, as where memory runs out, is a row that says why.
 """
 
 import argparse
@@ -88,10 +88,10 @@ def at_length(model: str, length: int, options: argparse.Namespace) -> list[dict
         found, failed = of_processes(model, length, processes, threads, options)
         if failed is None:
             seconds = max(part["seconds"] for part in found)
-            first = rows[0].get("seconds_per_step", float("nan")) if rows else seconds
+            row["seconds_per_step"] = round(seconds, 3)
+            if first := rows[0].get("seconds_per_step") if rows else seconds:
+                row["times_one_thread"] = round(first / seconds, 2)
             row |= {
-                "seconds_per_step": round(seconds, 3),
-                "times_one_thread": round(first / seconds, 2),
                 "megabytes": max(part["megabytes"] for part in found),
                 "kilobytes_sent": max(part["kilobytes_sent"] for part in found),
             }

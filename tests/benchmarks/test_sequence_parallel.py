@@ -22,3 +22,17 @@ def test_why_processes_failed_is_said():
     found, failed = sequence_parallel.of_processes("linear", 1, 2, 1, options)
     assert not found
     assert failed
+
+
+def test_without_one_thread_there_is_nothing_to_compare_with(monkeypatch, capsys):
+    """As where one process has too little memory for what two of them share."""
+    part = {"seconds": 1.0, "megabytes": 1.0, "kilobytes_sent": 0.0}
+
+    def of_processes(model, length, processes, threads, options):
+        return ([part] * 2, None) if processes == 2 else ([], "out of memory")
+
+    monkeypatch.setattr(sequence_parallel, "of_processes", of_processes)
+    *failed, last = sequence_parallel.at_length("linear", 64, Namespace())
+    assert [row["failed"] for row in failed] == ["out of memory"] * 2
+    assert last["seconds_per_step"] == 1
+    assert "times_one_thread" not in last
