@@ -7,7 +7,7 @@ The first thing to run on a new machine, in about three minutes. Every check is 
 own; they run side by side, and one that fails costs the others nothing. Each is a row:
 
     imports     what train.py and the tests import
-    assemblers  of Triton's code, by version
+    assembler   of Triton's code, by version
     exact       products of whole numbers in bfloat16: sums over a sequence are the same numbers
     rounding    outputs in half precision are as often too large as too small
     memcheck, racecheck     compute-sanitizer finds nothing in our kernels
@@ -24,6 +24,7 @@ import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,7 +74,8 @@ def main() -> None:
     parser.add_argument("--way", default="", choices=WAYS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.check:
-        compile_with({**WAYS[options.way]})
+        if changes := WAYS[options.way]:
+            compile_with(changes)
         print(CHECKS[options.check](options.device))
         return
     measurement = Measurement(
@@ -124,8 +126,9 @@ def assemblers() -> dict[str, Path | None]:
 
 def triton_ptxas() -> Path:
     """Return the assembler that Triton takes: the one that is set, or its own."""
-    folder = Path(import_module("triton").__file__ or "").parent / "backends/nvidia/bin"
-    return Path(os.environ.get("TRITON_PTXAS_PATH") or folder / "ptxas")
+    folders = getattr(find_spec("triton"), "submodule_search_locations", None) or [""]
+    own = Path(folders[0]) / "backends/nvidia/bin/ptxas"
+    return Path(os.environ.get("TRITON_PTXAS_PATH") or own)
 
 
 def outcome(check: Check) -> tuple[bool, str]:
