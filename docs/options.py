@@ -8,9 +8,10 @@ meaning is that of the docstrings.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from types import UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import yaml
 
@@ -29,6 +30,7 @@ key of its group, whether or not a file mentions them: `model.mixer.attention.ep
 are those of the classes. Where a choice sets another, `--cfg job` shows it.
 """
 UNSAID = 10_000  # of a limit: one that only guards against slips is left out
+NAMES = {"bool": "true or false", "int": "integer", "float": "number", "str": "text"}
 LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
@@ -137,29 +139,27 @@ def arguments(target: Callable[..., Any]) -> dict[str, str]:
 
 def kind(annotation: Any) -> str:
     """Return a type as one would say it: choices, ranges, or the name."""
-    if hasattr(annotation, "__metadata__"):
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
         said = [
             f"{words} {getattr(limit, name):g}"
             for limit in annotation.__metadata__
             for name, words in LIMITS.items()
             if abs(getattr(limit, name, UNSAID)) < UNSAID
         ]
-        return f"{kind(get_args(annotation)[0])} {', '.join(said)}".strip()
+        return f"{kind(args[0])} {', '.join(said)}".strip()
     if annotation is type(None):
         return "null"
-    args = get_args(annotation)
-    origin = str(getattr(annotation, "__origin__", ""))
-    if "Literal" in origin:
+    if origin is Literal:
         return ", ".join(map(str, args))
-    if args and ("Union" in origin or "UnionType" in type(annotation).__name__):
-        return " or ".join(kind(part) for part in args)
-    if "Callable" in origin:
+    if origin in (Union, UnionType):
+        return " or ".join(map(kind, args))
+    if origin is Callable:
         return getattr(args[-1], "__name__", "a class")
     if args:
-        many = any(word in origin for word in ("Sequence", "list", "tuple"))
-        return f"list of {kind(args[0])}" if many else origin
-    names = {"bool": "true or false", "int": "integer", "float": "number", "str": "text"}
-    return names.get(getattr(annotation, "__name__", ""), getattr(annotation, "__name__", "any"))
+        return f"list of {kind(args[0])}" if issubclass(origin, Sequence) else str(origin)
+    name = getattr(annotation, "__name__", "any")
+    return NAMES.get(name, name)
 
 
 def shown(default: Any) -> str:
