@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 from benchmarks import record
 from benchmarks.operators import LONGEST, PAPER, WAYS, ratio_of
 from benchmarks.peers import FLA
-from benchmarks.sampling import CAPTURED, FUSED, RECURRENT
+from benchmarks.sampling import LINEAR_ON_GPU
 from linear_transformers.runs.metrics import read_metrics
 
 Row = dict[str, Any]
 NOTHING = "not measured yet"
 OURS = "triton"  # the kernel that is held to the goals
-METHODS = (*CAPTURED, *FUSED, RECURRENT)  # of sampling, likewise
 
 
 class Goal(NamedTuple):
@@ -76,7 +75,7 @@ def _mean_ratio() -> float | None:
 
 def _images_per_second(name: str) -> float | None:
     rows = _rows(f"sampling-{name}-cuda")
-    return max((x["images_per_second"] for x in rows if x["method"] in METHODS), default=None)
+    return max((x["images_per_second"] for x in rows if x["method"] in LINEAR_ON_GPU), default=None)
 
 
 def _epoch(name: str) -> float | None:

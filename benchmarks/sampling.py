@@ -64,14 +64,27 @@ SEED = 0
 Models = dict[str, AutoregressiveTransformer]
 CONVOLUTION, SOFTMAX = "compiled linear_conv", "compiled softmax"
 RECURRENT, CACHED, RECOMPUTED = "recurrent", "softmax, cached", "softmax, recomputed"
-COMPILED = {"compiled": "float32", "compiled bfloat16": "bfloat16", "compiled int8": "int8"}
-CAPTURED = {"captured": "float32", "captured bfloat16": "bfloat16"}
-FUSED = {"fused": "float32", "fused bfloat16": "bfloat16"}
-PRECISIONS = {**COMPILED, **CAPTURED, **FUSED}  # of the weights; float32 of every other method
-OURS = (*COMPILED, CONVOLUTION, SOFTMAX, *CAPTURED, *FUSED, RECURRENT)
-METHODS = (*OURS, FAST_TRANSFORMERS, CACHED, RECOMPUTED)
-ON_CPU = tuple(method for method in METHODS if method not in {*CAPTURED, *FUSED})
-ON_GPU = (*CAPTURED, *FUSED, RECURRENT, FAST_TRANSFORMERS, CACHED)
+# The stepper of each, the name of its model, and the precision of its weights: None is the model's.
+METHODS: dict[str, tuple[type[Stepper], str, str | None]] = {
+    "compiled": (CompiledStepper, "linear", "float32"),
+    "compiled bfloat16": (CompiledStepper, "linear", "bfloat16"),
+    "compiled int8": (CompiledStepper, "linear", "int8"),
+    CONVOLUTION: (CompiledStepper, "linear_conv", None),
+    SOFTMAX: (CompiledStepper, "softmax", None),
+    "captured": (CapturedStepper, "linear", "float32"),
+    "captured bfloat16": (CapturedStepper, "linear", "bfloat16"),
+    "fused": (FusedStepper, "linear", "float32"),
+    "fused bfloat16": (FusedStepper, "linear", "bfloat16"),
+    RECURRENT: (RecurrentStepper, "linear", None),
+    FAST_TRANSFORMERS: (FastTransformersStepper, "linear", None),
+    CACHED: (RecurrentStepper, "softmax", None),
+    RECOMPUTED: (RecomputedStepper, "softmax", None),
+}
+OURS = tuple(method for method in METHODS if method not in {FAST_TRANSFORMERS, CACHED, RECOMPUTED})
+GRAPHS = ("captured", "captured bfloat16", "fused", "fused bfloat16")
+LINEAR_ON_GPU = (*GRAPHS, RECURRENT)
+ON_CPU = tuple(method for method in METHODS if method not in GRAPHS)
+ON_GPU = (*LINEAR_ON_GPU, FAST_TRANSFORMERS, CACHED)
 # The order in which methods are dropped if memory runs out.
 DROPPED = (RECOMPUTED, CACHED, FAST_TRANSFORMERS, RECURRENT, "captured", "fused")
 SOFTMAX_OF = {"compiled": SOFTMAX, CONVOLUTION: SOFTMAX, RECURRENT: CACHED}  # in the same program
@@ -135,12 +148,12 @@ def measured(
                 "batch": batch,
                 "threads": threads,
                 "method": method,
-                "precision": PRECISIONS.get(method, "float32"),
+                "precision": METHODS[method][2] or "float32",
                 "ms_per_step": round(milliseconds, 3),
                 "images_per_second": round(1000 * batch / (milliseconds * length), 4),
                 **{name: round(ratio, 3) for name, ratio in ratios(method, times).items()},
             }
-            if copied and method in (*CAPTURED, *FUSED, RECURRENT):
+            if copied and method in LINEAR_ON_GPU:
                 row["share_of_copy"] = round(copied / milliseconds, 3)
             if method in launches:
                 row["launches"] = launches[method]
@@ -265,18 +278,8 @@ def stepper_of(
     method: str, models: Models
 ) -> tuple[type[Stepper], AutoregressiveTransformer, str | None]:
     """Return the kind of a method's stepper, its model, and the precision of its weights."""
-    for kind, methods in (
-        (CompiledStepper, COMPILED), (CapturedStepper, CAPTURED), (FusedStepper, FUSED),
-    ):  # fmt: skip
-        if method in methods:
-            return kind, models["linear"], methods[method]
-    if method in (CONVOLUTION, SOFTMAX):
-        return CompiledStepper, models["linear_conv" if method == CONVOLUTION else "softmax"], None
-    if method == FAST_TRANSFORMERS:
-        return FastTransformersStepper, models["linear"], None
-    if method == RECURRENT:
-        return RecurrentStepper, models["linear"], None
-    return RecurrentStepper if method == CACHED else RecomputedStepper, models["softmax"], None
+    kind, name, precision = METHODS[method]
+    return kind, models[name], precision
 
 
 def count_launches(options: argparse.Namespace) -> dict[str, int]:
@@ -284,7 +287,7 @@ def count_launches(options: argparse.Namespace) -> dict[str, int]:
     if torch.device(options.device).type != "cuda":
         return {}
     counts, length = {}, options.length[0]
-    for method in (*CAPTURED, *FUSED, RECURRENT):
+    for method in LINEAR_ON_GPU:
         if method in options.methods:
             kind, model, precision = stepper_of(method, build(length, options))
             counts[method] = launches_per_step(kind(model, precision), DISTRIBUTION, length=length)
