@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import torch
 
 from benchmarks import record
+from benchmarks.apart import PROJECT
 from benchmarks.collect import source_of
 from benchmarks.plans import PLANS, Plan
 from benchmarks.record import Measurement
@@ -47,7 +48,6 @@ from linear_transformers.stopping import Stopped, catching
 from linear_transformers.tasks.base import Statistics
 from linear_transformers.tasks.loading import load
 
-ROOT = Path(__file__).parent.parent
 # Exact and comparable: one thread, float32 unless a variant has another, nothing drawn on the way.
 # The test is the ablation's own, which leaves out parts.
 ALWAYS = (
@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", help="unset, those of the plan")
     parser.add_argument("--variants", nargs="+", help="unset, all")
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)))
-    parser.add_argument("--runs", type=Path, default=ROOT / "runs")
+    parser.add_argument("--runs", type=Path, default=PROJECT / "runs")
     parser.add_argument("--overrides", nargs="+", default=[], help="arguments of train.py, last")
     options = parser.parse_args()
     plan = PLANS[options.name]
@@ -218,7 +218,7 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Generator[Job]:
         core = free.get()
         program = subprocess.Popen(
             job.command,
-            cwd=ROOT,
+            cwd=PROJECT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import record
+from benchmarks.apart import PROJECT
 from benchmarks.usage import parser_of
 
-ROOT = Path(__file__).parent.parent
 NUMBER = r"\d{1,3}(?:,\d{3})+|\d+(?:\.\d+)?(?:e-?\d+)?"
 # What asks for a comment: decimals, shares, and what has a unit of time, memory or speed.
 FIGURE = re.compile(rf"\b\d+\.\d+\b|\b(?:{NUMBER}) ?(?:%|(?:ms|s|µs|[kMG]B|times|seconds|BLEU)\b)")
@@ -54,9 +54,9 @@ def main() -> None:
 
 def pages() -> list[Path]:
     """Return the pages whose figures are checked."""
-    written = ROOT / "docs/options.md"  # by a program, which measures nothing
-    others = [ROOT / "README.md", record.RESULTS / "findings.md"]
-    return [*others, *sorted({*(ROOT / "docs").glob("*.md")} - {written})]
+    written = PROJECT / "docs/options.md"  # by a program, which measures nothing
+    others = [PROJECT / "README.md", record.RESULTS / "findings.md"]
+    return [*others, *sorted({*(PROJECT / "docs").glob("*.md")} - {written})]
 
 
 def faults(page: Path) -> list[str]:

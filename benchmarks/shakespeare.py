@@ -29,6 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from benchmarks.apart import PROJECT
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
 from benchmarks.usage import parser_of
@@ -36,7 +37,6 @@ from linear_transformers.pictures.tables import markdown
 from linear_transformers.tasks.language_modeling.model import LanguageModel
 from linear_transformers.tasks.loading import load
 
-ROOT = Path(__file__).parent.parent
 WINDOW, TOGETHER = 64, 64
 # From its README, "Baby GPT" on a CPU; seeds are the one thing that it has no argument for.
 NANOGPT = (
@@ -118,7 +118,7 @@ def ours(
         *(sys.executable, "train.py", *OURS, f"data.path={options.text.resolve()}"),
         *(f"seed={seed}", f"paths.runs={made}", "run_id=ours", *options.overrides),
     ]
-    seconds = timed(words, ROOT, options.cores)
+    seconds = timed(words, PROJECT, options.cores)
     trained = load(made / "ours" / "checkpoints" / "last.ckpt", device="cpu")
     assert isinstance(trained, LanguageModel)
     row = {
