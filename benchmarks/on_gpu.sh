@@ -209,6 +209,10 @@ train-cifar10)
   train on-gpu-cifar10 "${cifar10[@]}" "${fast[@]}" "$@"
   ;;
 weights | moments)
+  if [[ $# == 0 ]]; then
+    echo "error: give the run: benchmarks/on_gpu.sh $stage RUN" >&2
+    exit 1
+  fi
   install
   part=()
   [[ $stage == weights ]] || part=(--moments)

@@ -186,6 +186,10 @@ def test_batches_of_one_size_are_compiled_once():
             assert {len(part) for part in EvaluationBatches(count, batch)} == {batch}
 
 
+def test_weights_are_those_of_a_run_that_is_named(stage):
+    assert "error: give the run: benchmarks/on_gpu.sh weights RUN" in stage("weights", code=1)
+
+
 def test_other_stages_are_explained(stage):
     assert "train-cifar10" in stage("everything", code=2)
     assert Path(PROJECT / "benchmarks/on_gpu.sh").stat().st_mode & 0o100
