@@ -66,6 +66,13 @@ def test_a_further_folder_brings_its_choices(conf, tmp_path):
         assert "linear" in both.choices("model")
 
 
+def test_a_task_that_takes_no_options_has_a_file_without_any(conf, tmp_path):
+    (tmp_path / "conf/thing").mkdir()
+    (tmp_path / "conf/thing/mine.yaml").write_text("# It takes none.\n")
+    assert conf.quoted(["size=3"]) == ["size=3"]
+    assert "It takes none." in conf.help()
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

@@ -178,6 +178,16 @@ def test_a_run_directory_that_cannot_be_written_is_named(tmp_path):
     assert re.search(r"cannot be written .*paths\.runs=DIR", message)
 
 
+@pytest.mark.parametrize("word", ["experiment=mine", "num_layers=2"])
+def test_a_damaged_yaml_of_ones_own_is_named(complaint, tmp_path, word):
+    """Whether Hydra reads it, or the search for where a key stands."""
+    for group in ("experiment", "model"):
+        (tmp_path / group).mkdir()
+        (tmp_path / f"{group}/mine.yaml").write_text("# @package _global_\ntrainer: {a: [\n")
+    message = complaint("train", "--config-dir", str(tmp_path), word)
+    assert 'mine.yaml", line 3' in message
+
+
 def test_a_traceback_is_shown_when_asked_for(tmp_path):
     outcome = subprocess.run(
         [sys.executable, "train.py", "model=linaer"],

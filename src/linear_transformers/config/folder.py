@@ -12,6 +12,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
+from typing import Any
 
 import yaml
 
@@ -143,7 +144,7 @@ class Configurations:
         Texts are the values of verbatim options, and what begins or ends with a blank, which Hydra
         would leave out; for places, see `is_place`.
         """
-        read = [yaml.safe_load(file.read_text()) for file in (self.primary, *self.uses.values())]
+        read = map(_read, (self.primary, *self.uses.values()))
         literal = {key for options in read for key in options.get("verbatim", ())}
         parts = ((word, *word.partition("=")) for word in words)
         return [
@@ -159,9 +160,8 @@ class Configurations:
         for group in self.groups:
             top = group.partition("/")[0]
             for file in self._files(top):
-                text = file.read_text()
-                tree = yaml.safe_load(text) or {}
-                whole = tree if text.startswith("# @package _global_") else {top: tree}
+                everywhere = file.read_text().startswith("# @package _global_")
+                whole = _read(file) if everywhere else {top: _read(file)}
                 found |= {f"{key}.{name}" for key in whole if _has(whole[key], name)}
         return sorted(found - {f"hydra.{name}", f"proposed.{name}"})
 
@@ -173,6 +173,12 @@ def conf_folder() -> Path:
     """Return the folder of the configurations: a wheel holds it, a checkout has it beside src/."""
     inside = PACKAGE / "conf"
     return inside if inside.is_dir() else PACKAGE.parents[1] / "conf"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """Return what a file says, which may be nothing; an error names the file."""
+    with file.open() as text:
+        return yaml.safe_load(text) or {}
 
 
 def _has(node: object, name: str) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
+import yaml
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
@@ -120,7 +121,7 @@ class Program:
             sys.exit(stopped.exit_code)
         except JobFailedError:
             sys.exit(1)
-        except (HydraException, OmegaConfBaseException, ValueError) as error:
+        except (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError) as error:
             if self.wants_traceback or self.at_work:
                 raise
             sys.exit(f"error: {about_composition(error, conf)}")
