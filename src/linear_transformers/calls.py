@@ -86,7 +86,7 @@ def _folders_of_ones_own(arguments: Sequence[str]) -> Iterator[str]:
     for word, following in pairwise([*arguments, ""]):
         if word in ("--config-dir", "-cd"):
             yield from (word, following)
-        elif word.startswith("--config-dir="):
+        elif word.startswith(("--config-dir=", "-cd=")):
             yield word
 
 

@@ -60,7 +60,13 @@ def test_help_is_the_commented_file(conf):
 def test_a_further_folder_brings_its_choices(conf, tmp_path):
     (tmp_path / "mine/colour").mkdir(parents=True)
     (tmp_path / "mine/colour/green.yaml").write_text("value: 3\n")
-    for words in (["--config-dir", str(tmp_path / "mine")], [f"--config-dir={tmp_path}/mine"]):
+    place = f"{tmp_path}/mine"
+    for words in (
+        ["--config-dir", place],
+        [f"--config-dir={place}"],
+        ["-cd", place],
+        [f"-cd={place}"],
+    ):
         both = Configurations.of("train", ["size=3", *words])
         assert both.choices("colour") == ["green"]
         assert "linear" in both.choices("model")

@@ -43,7 +43,8 @@ class Configurations:
     def of(cls, program: str, arguments: Sequence[str] = ()) -> "Configurations":
         """Return those of a program; `--config-dir DIR` among its arguments adds a folder."""
         further = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
-        further += [a.partition("=")[2] for a in arguments if a.startswith("--config-dir=")]
+        of_one_word = ("--config-dir=", "-cd=")
+        further += [a.partition("=")[2] for a in arguments if a.startswith(of_one_word)]
         return cls((conf_folder(), *map(Path, further)), program)
 
     @staticmethod
