@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from linear_transformers.runs.folder import RUN_ID, Run, claim_run, close_run, open_run
+from linear_transformers.runs.folder import RUN_ID, Run, check_name, claim_run, close_run, open_run
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +29,14 @@ def test_a_run_gets_a_name_and_its_configuration(tmp_path):
     assert run.path.name.startswith("digits-linear-20")
     assert "seed: 7" in (run.path / "config.yaml").read_text()
     assert "=" not in run.path.name
+
+
+@pytest.mark.parametrize("label", ["mine/digits-linear", "test-my run"])
+def test_a_name_that_is_made_is_one_that_may_be_given(tmp_path, label):
+    """Of a choice in a folder of its group, or of a folder of any name."""
+    run = opened(tmp_path, label=label)
+    assert run.path.parent == tmp_path
+    check_name(tmp_path, run.path.name, resume="auto")
 
 
 def test_two_runs_of_one_second_do_not_share_a_directory(tmp_path):

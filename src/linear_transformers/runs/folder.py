@@ -113,6 +113,7 @@ def claim_run(
     """
     if _joins(rank):
         return Run(runs / _joined_id(run_id))
+    label = re.sub(r"[^\w.-]", "-", label)  # a choice may stand in a folder of its group
     name = run_id or run_resumed(resume, runs) or f"{label}-{datetime.now():%Y%m%d-%H%M%S}"
     if run_id is not None:
         check_name(runs, run_id, resume=resume)
