@@ -379,6 +379,7 @@ LIGHTNINGS = "lightning.pytorch.callbacks"
         (("-m", "hydra/sweeper=search", "hydra.sweeper.direction=maximize"), "Leave it out"),
         (("~paths.runs",), "paths.runs has no value"),
         (("~paths",), "every program has paths"),
+        (("resume=",), "The name of a run or checkpoint file is empty"),
         (("~train",), "train has no value"),
         (("-m", "hydra.sweep.dir="), "hydra.sweep.dir is empty"),
         (("-m", "seed=1,2", "hydra.sweep.dir=/proc/a"), "Give hydra.sweep.dir=DIR"),

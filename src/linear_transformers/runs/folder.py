@@ -234,6 +234,10 @@ def find_checkpoint(name: str, runs: Path, *, latest: bool = False) -> Path:
     Raises:
         ValueError: None of these is there.
     """
+    if not name:  # which Path takes for the current directory
+        raise ValueError(
+            "The name of a run or checkpoint file is empty. Give one, or leave it out."
+        )
     if (weights := found_by_name(name)) is not None:
         return weights
     run = Run(runs / name if (runs / name / CHECKPOINTS).is_dir() else Path(name))
