@@ -156,6 +156,18 @@ def test_a_continued_run_keeps_what_it_was_started_with(tmp_path, monkeypatch):
     assert commands == [f"uv run train.py seed={number}" for number in range(11)]
 
 
+def test_a_start_is_written_over_none_and_a_damaged_one_is_named(tmp_path, raises_one_line):
+    first = provenance.write_provenance(tmp_path, {"command": "first"})
+    provenance.write_provenance(tmp_path, {"command": "second"})
+    first.write_text("{")
+    with raises_one_line("provenance.json is damaged", "Remove it"):
+        provenance.read_provenance(tmp_path)
+    first.unlink()
+    provenance.write_provenance(tmp_path, {"command": "third"})
+    commands = [start["command"] for start in provenance.read_provenance(tmp_path)]
+    assert commands == ["second", "third"]
+
+
 def test_a_gpu_is_described(monkeypatch):
     torch = pytest.importorskip("torch")
     properties = type("Properties", (), {"name": "NVIDIA H200", "total_memory": 150e9})

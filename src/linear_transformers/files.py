@@ -56,6 +56,21 @@ def partial_of(path: Path) -> Path:
     return path.with_name(f".{path.name}-{os.getpid()}@{HOST}.part")
 
 
+def numbered(path: Path) -> dict[int, Path]:
+    """Return the files of a name, by number and in order: `a.json`, `a-2.json`, `a-3.json`, ..."""
+    found = {}
+    for file in path.parent.glob(f"{path.stem}*{path.suffix}"):
+        if match := re.fullmatch(rf"{path.stem}(?:-(\d+))?", file.stem):
+            found[int(match[1] or 1)] = file
+    return dict(sorted(found.items()))
+
+
+def next_numbered(path: Path) -> Path:
+    """Return the path that follows the files of a name; one of them may have been removed."""
+    number = max(numbered(path), default=0) + 1
+    return path if number == 1 else path.with_stem(f"{path.stem}-{number}")
+
+
 def room(path: Path) -> str:
     """Return in words how much is free on the disk of a file, or of the folder it is to be in."""
     folder = next(parent for parent in (path, *path.absolute().parents) if parent.is_dir())

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.calls import COMMAND, with_editable
-from linear_transformers.files import replacing
+from linear_transformers.files import next_numbered, numbered, replacing
 
 # What `git describe --always --abbrev=40 --exclude='*' --dirty` prints, for copies: they have no
 # .git, or that of another commit.
 COMMIT = "LINEAR_TRANSFORMERS_COMMIT"
+PROVENANCE = "provenance.json"  # of a run's first start; those of further ones are numbered
 MEASUREMENTS = ("results", "RESULTS.md")  # at the top of a checkout
 DISTRIBUTIONS = (
     "linear-transformers", "torch", "triton", "numpy", "lightning",
@@ -54,17 +55,27 @@ def provenance() -> dict[str, Any]:
 def write_provenance(folder: Path, described: Mapping[str, Any]) -> Path:
     """Write what `provenance` returned into a run's folder: `provenance.json`, or
     `provenance-2.json` where the run is continued."""
-    earlier = len(list(folder.glob("provenance*.json")))
-    path = folder / (f"provenance-{earlier + 1}.json" if earlier else "provenance.json")
+    path = next_numbered(folder / PROVENANCE)
     with replacing(path) as partial:
         partial.write_text(json.dumps(described, indent=2) + "\n")
     return path
 
 
 def read_provenance(folder: Path) -> list[dict[str, Any]]:
-    """Return what each start of a run wrote into its folder, the first one first."""
-    paths = sorted(folder.glob("provenance*.json"), key=lambda path: (len(path.name), path.name))
-    return [json.loads(path.read_text()) for path in paths]
+    """Return what each start of a run wrote into its folder, the first one first.
+
+    Raises:
+        ValueError: One of the files is damaged.
+    """
+    found = []
+    for path in numbered(folder / PROVENANCE).values():
+        try:
+            found.append(json.loads(path.read_text()))
+        except ValueError as error:
+            raise ValueError(
+                f"{path} is damaged. Remove it: only its start is forgotten."
+            ) from error
+    return found
 
 
 def command() -> str:

@@ -15,7 +15,13 @@ from typing import Any
 import yaml
 from filelock import FileLock, Timeout
 
-from linear_transformers.files import HOST, remove_leftovers, replacing
+from linear_transformers.files import (
+    HOST,
+    next_numbered,
+    numbered,
+    remove_leftovers,
+    replacing,
+)
 from linear_transformers.runs.exported import WEIGHTS, folder_by_name, found_by_name
 
 # Lightning starts further processes with this process's environment: they join the same run.
@@ -65,11 +71,7 @@ class Run:
     @property
     def configurations(self) -> dict[int, Path]:
         """The configurations of its starts, by number and in order; config.yaml is the first's."""
-        found = {}
-        for path in self.path.glob("config*.yaml"):
-            if match := re.fullmatch(r"config(?:-(\d+))?", path.stem):
-                found[int(match[1] or 1)] = path
-        return dict(sorted(found.items()))
+        return numbered(self.path / "config.yaml")
 
     def checkpoints_to_resume(self) -> list[Path]:
         """Return the checkpoints that there are: the last, then the others, the newest first."""
@@ -201,9 +203,7 @@ def open_run(run: Run, config: Mapping[str, Any], *, rank: int = 0) -> None:
         with tempfile.TemporaryFile(dir=run.path):
             pass  # mkdir succeeds on some file systems that refuse the first file
         # A continued run keeps what it was started with, and says what it goes on with.
-        number = max(run.configurations, default=0) + 1
-        name = f"config-{number}.yaml" if number > 1 else "config.yaml"
-        with replacing(run.path / name) as partial:
+        with replacing(next_numbered(run.path / "config.yaml")) as partial:
             partial.write_text(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
     except OSError as error:
         raise _unwritable(run, error) from error
