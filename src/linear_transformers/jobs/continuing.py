@@ -1,6 +1,6 @@
 """Continuing: the checkpoint that a run goes on from, and what both must agree in."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from torch.optim import Optimizer
 from linear_transformers.callbacks import StopEarly
 from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
 from linear_transformers.config.messages import brief
+from linear_transformers.data.base import Shape
+from linear_transformers.jobs.options import TrainJob
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.checkpoint import (
     RAW,
@@ -80,42 +82,27 @@ def as_saved(config: dict[str, Any], typed: Sequence[str], runs: Path) -> dict[s
     return found
 
 
-def check_agreement(
-    found: Found,
-    *,
-    shape: Any,
-    choices: Mapping[str, Choice[Any]],
-    task: Task,
-    optimizer: str | None,
-) -> bool:
-    """Refuse to continue a checkpoint of other data, of another model, or silently of another
-    optimizer.
+def check_agreement(found: Found, job: TrainJob, task: Task, shape: Shape) -> None:
+    """Refuse to continue a checkpoint of other data, or of another model.
 
     Args:
         found: The checkpoint.
-        shape: The shape of the data.
-        choices: The run's model and task; and its optimizer and scheduler, if it is to train.
-        task: The task.
-        optimizer: What to do with the optimizer's state: `keep`, `new`, or None, which asks for
-            the same optimizer and schedule.
-
-    Returns:
-        Whether the optimizer or its schedule is another one.
+        job: The job.
+        task: The job's task.
+        shape: The shape of its data.
 
     Raises:
-        ValueError: Anything else differs.
+        ValueError: It is one.
     """
     path, saved = found.path, found.checkpoint
-    if saved["shape"] != (shape := vars(shape)):
+    if saved["shape"] != vars(shape):
         raise ValueError(
             f"The checkpoint {path} was made for data of {brief(saved['shape'])}; these have "
-            f"{brief(shape)}. "
+            f"{brief(vars(shape))}. "
             f"Give it the same data, or start from its weights alone: init_from.{_made_by(path)}"
         )
     for part, kind in (("model", nn.Module), ("task", Task)):
-        # Checked like a new one, so that options it did not know have their defaults.
-        before = checked_choice(saved["config"].get(part), part, kind)
-        if difference := _difference(before, choices[part], part):
+        if difference := _difference(_before(found, part, kind), getattr(job, part), part):
             raise ValueError(
                 f"The checkpoint {path} was made with {difference}. Give it the same."
                 f"{_made_by(path)}"
@@ -123,25 +110,35 @@ def check_agreement(
     shapes = {name: value.shape for name, value in saved["state_dict"].items()}
     if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
         raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
-    changed = False
-    for part, kind in (("optimizer", Optimizer), ("scheduler", Any)):
-        if part not in choices:
-            continue
-        before = checked_choice(saved["config"].get(part), part, kind)
-        difference = _difference(before, choices[part], part)
-        changed = changed or difference is not None
-        if difference and optimizer is None:
-            raise ValueError(
-                f"The checkpoint {path} was made with {difference}. Give it the same, or say what "
-                "the change is to do: resume_optimizer=keep goes on with its moments, "
-                f"resume_optimizer=new without.{_made_by(path)}"
-            )
-        if optimizer == "keep" and kind is Optimizer and before.target != choices[part].target:
-            raise ValueError(
-                f"resume_optimizer=keep was asked for, but {path} holds the moments of "
-                f"{before.name}. Use resume_optimizer=new."
-            )
-    return changed
+
+
+def changes_optimizer(found: Found, job: TrainJob) -> bool:
+    """Return whether a job's optimizer or its schedule is not that of the checkpoint it continues.
+
+    Args:
+        found: The checkpoint.
+        job: The job.
+
+    Raises:
+        ValueError: It is not, and the job does not say what to do with the moments, or is to keep
+            those of another optimizer.
+    """
+    before = _before(found, "optimizer", Optimizer)
+    difference = _difference(before, job.optimizer, "optimizer") or _difference(
+        _before(found, "scheduler", Any), job.scheduler, "scheduler"
+    )
+    if difference and job.resume_optimizer is None:
+        raise ValueError(
+            f"The checkpoint {found.path} was made with {difference}. Give it the same, or say "
+            "what the change is to do: resume_optimizer=keep goes on with its moments, "
+            f"resume_optimizer=new without.{_made_by(found.path)}"
+        )
+    if job.resume_optimizer == "keep" and before.target != job.optimizer.target:
+        raise ValueError(
+            f"resume_optimizer=keep was asked for, but {found.path} holds the moments of "
+            f"{before.name}. Use resume_optimizer=new."
+        )
+    return difference is not None
 
 
 def check_no_average(found: Found) -> None:
@@ -229,6 +226,11 @@ def _made_by(path: Path) -> str:
     """Return a sentence on the command that began a checkpoint's run, where it is recorded."""
     starts = read_provenance(folder_of(path))
     return f" Its run was begun by: {starts[0]['command']}" if starts else ""
+
+
+def _before(found: Found, part: str, kind: Any) -> Choice[Any]:
+    """Return a part of a checkpoint's configuration; options it did not know have defaults."""
+    return checked_choice(found.checkpoint["config"].get(part), part, kind)
 
 
 def _difference(before: Choice[Any], now: Choice[Any], part: str) -> str | None:

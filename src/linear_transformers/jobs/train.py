@@ -21,6 +21,7 @@ from linear_transformers.files import mend_lines
 from linear_transformers.jobs.composition import without
 from linear_transformers.jobs.continuing import (
     as_saved,
+    changes_optimizer,
     check_agreement,
     check_no_average,
     check_own,
@@ -58,10 +59,6 @@ from linear_transformers.tracking import Description, Record, started, trackers_
 from linear_transformers.training.devices import share_of
 from linear_transformers.training.memory import keep_freed_memory
 from linear_transformers.training.module import Loaders, Training
-
-# What a run that is continued has to agree with its checkpoint in.
-CONTINUED = ("model", "task", "optimizer", "scheduler")
-TESTED = ("model", "task")
 
 
 def run(program: str, config: dict[str, Any], hidden: Mapping[str, str]) -> Outcome:
@@ -137,10 +134,8 @@ def _begin(
     """Find what the run continues, refuse what cannot be, open the run's records, and run."""
     found, changed = _found(job), False
     if found is not None:
-        choices = {name: getattr(job, name) for name in (CONTINUED if job.train else TESTED)}
-        changed = check_agreement(
-            found, shape=data.shape, choices=choices, task=task, optimizer=job.resume_optimizer
-        )
+        check_agreement(found, job, task, data.shape)
+        changed = job.train and changes_optimizer(found, job)
         if job.train and not job.has(WeightAveraging):
             check_no_average(found)
     config = without(plain(vars(job)), hidden)
