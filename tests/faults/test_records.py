@@ -14,6 +14,7 @@ import torch
 from linear_transformers.config.messages import override
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.runs.metrics import read_metrics
+from tests.faults.test_stopping import signal_at
 from tests.programs import QUICK, complaint, figures, forge, run, run_apart
 
 EXPONENTIAL = ("scheduler=constant", "scheduler._target_=torch.optim.lr_scheduler.ExponentialLR")
@@ -197,9 +198,8 @@ def test_a_signal_writes_no_nan_over_a_good_checkpoint(again):
     options = (
         *FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto", "trainer.max_epochs=9",
         "resume_optimizer=new", "scheduler=constant", "optimizer.lr=1e30",
-        "trainer.limit_train_batches=9", "trainer.log_every_n_steps=1000", "allow=[tests]",
-        "+callbacks.at._target_=tests.faults.places.SignalAt", "+callbacks.at.hook=train_batch_end",
-        "+callbacks.at.n=4",
+        "trainer.limit_train_batches=9", "trainer.log_every_n_steps=1000",
+        *signal_at("train_batch_end", 4),
     )  # fmt: skip
     before = (again / "checkpoints/last.ckpt").read_bytes()
     assert "is not finite" in complaint("train", *options)

@@ -141,8 +141,8 @@ def test_every_choice_trains(argument):
 
 @pytest.mark.parametrize("group", ["trainer", "callbacks", "logger", "debug"])
 def test_every_choice_composes_and_is_valid(group):
-    for path in (CONF / group).glob("*.yaml"):
-        job = configured(f"{group}={path.stem}")
+    for name in named(group):
+        job = configured(f"{group}={name}")
         assert all(isinstance(choice, Choice) for choice in (job.trainer, *job.callbacks.values()))
         assert set(job.callbacks) >= {"best", "last", "performance", "progress"}
 
@@ -244,7 +244,7 @@ def test_a_run_that_validates_by_steps_can_be_debugged(debug):
     assert trainer["check_val_every_n_epoch"] > 0
 
 
-@pytest.mark.parametrize("debug", sorted(path.stem for path in (CONF / "debug").glob("*.yaml")))
+@pytest.mark.parametrize("debug", named("debug"))
 def test_every_debug_choice_runs(debug, tmp_path):
     short = ("trainer.max_epochs=2", "trainer.check_val_every_n_epoch=1")
     printed = run("train", *TINY, "trainer=cpu", f"debug={debug}", *short, f"paths.runs={tmp_path}")

@@ -18,6 +18,7 @@ from linear_transformers.jobs.composition import (
 from linear_transformers.pictures.tables import print_rows, print_table, rounded
 from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
 from tests.conftest import CONF, PROJECT
+from tests.faults.test_stopping import signal_at
 from tests.programs import QUICK, complaint, figures, run, run_apart
 
 
@@ -214,9 +215,7 @@ def test_only_what_is_missing_runs_again(tmp_path, capfd):
 def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path, capfd):
     words = (
         "-m", *QUICK, "trainer.max_steps=3", "trainer.max_epochs=3", "seed=1,2", "test=false",
-        f"paths.runs={tmp_path}", "allow=[tests]",
-        "+callbacks.at._target_=tests.faults.places.SignalAt", "+callbacks.at.hook=train_batch_end",
-        "+callbacks.at.n=2",
+        f"paths.runs={tmp_path}", *signal_at("train_batch_end", 2),
     )  # fmt: skip
     with pytest.raises(SystemExit):
         run("train", *words)
@@ -380,8 +379,7 @@ def test_a_killed_job_is_a_row_that_says_so(tmp_path):
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     words = (
         "-m", *QUICK, "seed=1,2", "test=false", f"paths.runs={tmp_path}", "hydra/launcher=joblib",
-        "allow=[tests]", "+callbacks.at._target_=tests.faults.places.SignalAt",
-        "+callbacks.at.hook=train_batch_end", "+callbacks.at.name=SIGKILL",
+        *signal_at("train_batch_end", 1, "SIGKILL"),
     )  # fmt: skip
     outcome = subprocess.run(
         [sys.executable, PROJECT / "train.py", *words], capture_output=True, text=True,
