@@ -59,7 +59,10 @@ def test_a_job_of_slurm_is_requeued_once_and_ends(tmp_path, slurm, capsys, name,
     assert not list(tmp_path.rglob("hpc_ckpt*"))
 
 
-@pytest.mark.parametrize(("resume", "told"), [(("resume=auto",), "requeue 77\n"), ((), "")])
+@pytest.mark.parametrize(
+    ("resume", "told"),
+    [(("resume=auto",), "requeue 77\n"), (("++resume=auto",), "requeue 77\n"), ((), "")],
+)
 def test_a_job_that_is_warned_while_it_loads_is_requeued_too(tmp_path, slurm, resume, told):
     process = start("train", *EPOCHS, f"paths.runs={tmp_path}/runs", "run_id=a", *resume)
     assert process.stderr.readline() == "loading  PyTorch\n"

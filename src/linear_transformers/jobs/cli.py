@@ -186,8 +186,8 @@ class Program:
         """Return a line on the requeued job of Slurm, where the signal came while this loads."""
         if not self.trains or self.sweep is not None:
             return []
-        named = any(word.startswith("run_id=") for word in arguments)
-        line = requeue(stopped, continues=named and override("resume", AUTO) in arguments)
+        named = value_of("run_id", arguments) is not None
+        line = requeue(stopped, continues=named and value_of("resume", arguments) == AUTO)
         return [line] if line else []
 
     def _sweep_of(self, conf: Configurations, words: Sequence[str]) -> Sweep:
