@@ -160,19 +160,7 @@ class Program:
                 self.found = model_of(conf, overrides, self.project)
         sweep = None
         if MULTIRUN & {*overrides}:
-            # What is there is set with ++ as without.
-            overrides = [
-                re.sub(rf"^\++(?=sweep\.|paths\.|{SWEEP_FOLDER}=)", "", x) for x in overrides
-            ]
-            self.num_jobs = num_jobs([*proposed_sweep(conf, overrides), *overrides])
-            sweep = self._sweep_of(conf, overrides)
-            rest = [word for word in overrides if word not in MULTIRUN]
-            rest = [word for word in rest if not word.startswith(f"{SWEEP_FOLDER}=")]
-            rest = [of_each_job(word) for word in rest]
-            searches = any(word.startswith("hydra/sweeper=") for word in rest)
-            if JOBLIB in rest and not searches:  # joblib divides the cores by its processes
-                rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
-            overrides = ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
+            sweep, overrides = self._as_multirun(conf, overrides)
         # What is found first: what was typed changes it.
         words = [*self.found, *with_defaults_open(overrides, conf.groups)]
         sys.argv = [self.typed[0], *_hydras_first(words)]  # where Hydra reads them
@@ -181,6 +169,22 @@ class Program:
             run(self._task)()  # Hydra raises what it would print
             if sweep and not sweep.jobs:
                 raise ValueError("-m: one of the options names no value, so there was no job.")
+
+    def _as_multirun(self, conf: Configurations, words: Sequence[str]) -> tuple[Sweep, list[str]]:
+        """Return the multirun that a command line means, and its words as Hydra is given them."""
+        # What is there is set with ++ as without.
+        words = [re.sub(rf"^\++(?=sweep\.|paths\.|{SWEEP_FOLDER}=)", "", word) for word in words]
+        self.num_jobs = num_jobs([*proposed_sweep(conf, words), *words])
+        sweep = self._sweep_of(conf, words)
+        rest = [
+            of_each_job(word)
+            for word in words
+            if word not in MULTIRUN and not word.startswith(f"{SWEEP_FOLDER}=")
+        ]
+        searches = any(word.startswith("hydra/sweeper=") for word in rest)
+        if JOBLIB in rest and not searches:  # joblib divides the cores by its processes
+            rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
+        return sweep, ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
 
     def _before_the_job(self, stopped: Stopped, arguments: Sequence[str]) -> list[str]:
         """Return a line on the requeued job of Slurm, where the signal came while this loads."""
