@@ -138,29 +138,7 @@ def check_sweep(words: Sequence[str]) -> None:
             several jobs.
     """
     if MULTIRUN & {*words}:
-        names = [word for word in words if word.startswith("run_id=") and "${" not in word]
-        count = len({*_values(names[-1])} if names else ())
-        if names and count < (jobs := num_jobs(words)):
-            raise ValueError(
-                f"{names[-1]} names {count} run{'s'[: count - 1]}, and these are {jobs} jobs. "
-                "Leave it out, or make it differ: run_id='a-${seed}'."
-            )
-        for word in words:
-            key, _, storage = word.lstrip("+").partition("=")
-            if key == "hydra.sweep.dir" and not storage:
-                raise ValueError(f"{key} is empty. Give it a folder: {key}=DIR")
-            if key == "hydra.sweeper.direction" and storage != "minimize":
-                raise ValueError(
-                    f"{word}: a search minimises, and what is best at its most is negated for it. "
-                    "Leave it out."
-                )
-            if key != "hydra.sweeper.storage" or storage == "null":
-                continue
-            if "://" not in storage:
-                raise ValueError(f"{word} is no database. Write {key}=sqlite:///search.db.")
-            file = Path(storage.partition(":///")[2])
-            if storage.startswith("sqlite:") and not file.parent.is_dir():
-                raise ValueError(f"{word}: there is no folder {file.parent}.")
+        _check_multirun(words)
         return
     of_several = ("sweep.", "hydra/sweeper=", "hydra/launcher=", "hydra.sweep")
     if own := [word for word in words if word.lstrip("+").startswith(of_several)]:
@@ -174,6 +152,33 @@ def check_sweep(words: Sequence[str]) -> None:
             raise ValueError(
                 f"{word} names several values: -m runs them one after the other, [a,b] is a list."
             )
+
+
+def _check_multirun(words: Sequence[str]) -> None:
+    """Refuse one run's name for several jobs, and options of multiruns that cannot be."""
+    names = [word for word in words if word.startswith("run_id=") and "${" not in word]
+    count = len({*_values(names[-1])} if names else ())
+    if names and count < (jobs := num_jobs(words)):
+        raise ValueError(
+            f"{names[-1]} names {count} run{'s'[: count - 1]}, and these are {jobs} jobs. "
+            "Leave it out, or make it differ: run_id='a-${seed}'."
+        )
+    for word in words:
+        key, _, storage = word.lstrip("+").partition("=")
+        if key == "hydra.sweep.dir" and not storage:
+            raise ValueError(f"{key} is empty. Give it a folder: {key}=DIR")
+        if key == "hydra.sweeper.direction" and storage != "minimize":
+            raise ValueError(
+                f"{word}: a search minimises, and what is best at its most is negated for it. "
+                "Leave it out."
+            )
+        if key != "hydra.sweeper.storage" or storage == "null":
+            continue
+        if "://" not in storage:
+            raise ValueError(f"{word} is no database. Write {key}=sqlite:///search.db.")
+        file = Path(storage.partition(":///")[2])
+        if storage.startswith("sqlite:") and not file.parent.is_dir():
+            raise ValueError(f"{word}: there is no folder {file.parent}.")
 
 
 def with_names(words: Sequence[str]) -> list[str]:
