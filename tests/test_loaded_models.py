@@ -49,6 +49,13 @@ def test_a_run_is_found_by_name_folder_or_file(runs, monkeypatch):
     assert lt.load("linear", runs=runs.name).folder == Path(runs.name, "linear")
 
 
+def test_a_model_is_shown_in_one_line(model):
+    held = model.prefix_of(model.images("test")[:1], rows=4)
+    assert len(repr(model)) < 500
+    assert "\n" not in repr(model)
+    assert "state" not in repr(held)
+
+
 def test_a_wrong_name_is_refused_before_torch_is_imported(tmp_path):
     code = (
         "import sys, linear_transformers as lt\n"

@@ -8,7 +8,7 @@ data set, and their files in `conf/`.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -170,11 +170,11 @@ class Trained:
 
     path: Path
     folder: Path
-    config: dict[str, Any]
+    config: dict[str, Any] = field(repr=False)
     weights: str | None
     step: int | None
-    task: Any
-    data: Choice[Any]
+    task: Any = field(repr=False)
+    data: Choice[Any] = field(repr=False)
 
     @property
     def name(self) -> str:

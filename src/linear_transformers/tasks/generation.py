@@ -1,7 +1,7 @@
 """A trained model of sequences, as one calls it: read values, ask what comes next, go on."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypedDict
 
@@ -128,8 +128,8 @@ class Prefix:
 
     model: SequenceModel
     values: Int[Tensor, " t"]
-    parameters: Float[Tensor, "1 p"]
-    state: Any
+    parameters: Float[Tensor, "1 p"] = field(repr=False)
+    state: Any = field(repr=False)
 
     @property
     def state_bytes(self) -> int:
