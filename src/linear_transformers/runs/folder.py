@@ -86,8 +86,9 @@ class Run:
         """
         for path in self.kept.values():
             return path
-        begun = bool(self.configurations)
-        why = "It ended before one was saved; train again." if begun else "It is no run."
+        why = "It is no run."
+        if self.configurations:
+            why = "It ended before one was saved, or they were removed: train again."
         raise ValueError(
             f"{self.path} has no checkpoint: {self.checkpoints} holds neither best.ckpt nor "
             f"last.ckpt. {why}"
