@@ -176,6 +176,23 @@ def test_with_other_steps_an_epoch_the_rate_falls_until_the_end(tmp_path, change
     assert rates[0] > 1.5 * rates[1] > 3 * rates[3] > 0
 
 
+@pytest.mark.parametrize(
+    ("before", "taken", "after", "steps"), [(1, 5, 4, 5 + 1 + 2), (3, 1, 2, 1 + 3 + 4)]
+)
+def test_within_the_first_epoch_the_steps_of_other_batches_count(
+    tmp_path, before, taken, after, steps
+):
+    """What is left of an epoch of 8 batches is no whole number of those that are accumulated."""
+    words = (
+        *QUICK, "trainer.limit_train_batches=8", "trainer.max_epochs=2", "test=false",
+        "scheduler=warmup_cosine", "data.num_train=64", "data.batch_size=8",
+        f"paths.runs={tmp_path}", "run_id=other", "resume=auto",
+    )  # fmt: skip
+    run("train", *words, f"trainer.max_steps={taken}", f"trainer.accumulate_grad_batches={before}")
+    printed = run("train", *words, f"trainer.accumulate_grad_batches={after}")
+    assert f"step {steps}/{steps}" in printed
+
+
 def test_a_run_that_was_moved_keeps_its_best_checkpoint(half):
     """Rates of 1 make the second epoch worse than the first: best.ckpt must stay."""
     moved = half.parent / "elsewhere" / "half"

@@ -188,7 +188,7 @@ class Training(LightningModule):
         count as they were: batches, and how many are accumulated, may be others now."""
         trainer, (epochs, taken) = self.trainer, self._before
         steps = trainer.estimated_stepping_batches
-        if not epochs or trainer.max_epochs in (None, -1):
+        if self._before == (0, 0) or trainer.max_epochs in (None, -1):
             return steps
         of_epoch = math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches)
         steps = taken + of_epoch * max(trainer.max_epochs - epochs, 0)
