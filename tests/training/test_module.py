@@ -9,7 +9,7 @@ import torch
 
 from linear_transformers.data.images import ImageShape
 from linear_transformers.runs.checkpoint import check_finite
-from linear_transformers.tasks.base import Figure
+from linear_transformers.tasks.base import Figure, Loss
 from linear_transformers.training.module import Training, together
 from linear_transformers.training.optimizers import RAdam
 from linear_transformers.training.schedules import constant, on_plateau
@@ -39,6 +39,22 @@ def test_a_plateau_is_where_the_figure_gets_no_better(monitor, rises):
 
     assert rate_after(0.1, 0.2, 0.3) == (1.0 if rises else 0.25)
     assert rate_after(0.3, 0.2, 0.1) == (0.25 if rises else 1.0)
+
+
+def test_a_run_may_go_on_between_the_batches_of_a_step_on_any_device():
+    """As one does that was saved after 5 batches, and then accumulates 4."""
+    with torch.device("meta"):
+        task = SimpleNamespace(model=torch.nn.Linear(1, 1), figures=(), figure=None)
+        loss = Loss(torch.ones(()), torch.ones(()))
+    module = Training(
+        task,  # pyright: ignore
+        optimizer=partial(torch.optim.SGD, lr=1.0),
+        scheduler=constant,
+        config={},
+    )
+    strategy = SimpleNamespace(reduce=lambda sums, reduce_op: sums)
+    module.trainer = SimpleNamespace(world_size=1, accumulate_grad_batches=4, strategy=strategy)
+    assert all(x.is_meta for x in module._of_global_batch(loss, batch_idx=5))
 
 
 def test_a_mask_may_be_infinite_and_a_weight_may_not(tmp_path, raises_one_line):

@@ -85,7 +85,8 @@ class Training(LightningModule):
         sums = torch.stack([loss.total.detach(), loss.count.to(loss.total, non_blocking=True)])
         sums = self.trainer.strategy.reduce(sums, reduce_op="sum")
         if batch_idx % batches:
-            before, sums = self._accumulated, sums + self._accumulated
+            before = self._accumulated.to(sums)  # on the CPU where a run goes on between them
+            sums = sums + before
             gradients = [p.grad for p in self.parameters() if p.grad is not None]
             for gradient in gradients:
                 gradient.mul_(before[1] / sums[1])
