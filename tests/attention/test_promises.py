@@ -178,8 +178,15 @@ def test_what_would_be_wrong_in_silence_or_in_torchs_words_is_refused(raises_one
         for form, shape in ((wide.step, (1, 2, 4)), (wide.prefill, (1, 3, 2, 4))):
             with raises_one_line("Give the state of this layer"):
                 form(*torch.zeros(3, *shape), state)
-    with raises_one_line("Give the state of this layer"):
-        DeltaNet(16, 2).step(torch.zeros(1, 16), DeltaNet(16, 4).init_state(1))
+    for narrow, wide in (
+        (DeltaNet(16, 4), DeltaNet(16, 2)),
+        (DeltaNet(16, 2, short_convolution=3), DeltaNet(16, 2)),
+        (LSTM(1, 1), LSTM(16, 2)),
+    ):
+        state = narrow.init_state(1)
+        for form, shape in ((wide.step, (1, 16)), (wide.prefill, (1, 3, 16))):
+            with raises_one_line("Give the state of this layer"):
+                form(torch.zeros(shape), state)
     with raises_one_line("is one already: give its class, Elu"):
         LinearAttention(2, 4, feature_map=Elu(4))
     with raises_one_line("16 wide", "input_dim=8"):

@@ -2,8 +2,8 @@
 
     python -m tests.attention.wrong_shapes
 
-A state or a memory of other sequences, too. A process of its own: in the tests' the shape checks
-come first, and break the compiler.
+A state or a memory of other sequences or heads, too. A process of its own: in the tests' the shape
+checks come first, and break the compiler.
 """
 
 from functools import partial
@@ -42,9 +42,19 @@ def main() -> None:
         q, k, v = (torch.randn(B, t, H, D, dtype=torch.float64) for t in (T, T, T - 1))
         assert "6 queries and 6 keys with 5 values" in refusal(attention, q, k, v), name
         others_are_refused(name, attention, q, k, q)
+        one_head = build(choice, D, 1)
+        state = one_head.init_state(B, dtype=torch.float64)
+        for form, inputs in (
+            *((partial(_after, step, state), (q[:, 0], k[:, 0], q[:, 0])) for step in steps),
+            (partial(attention.prefill, state=state), (q, k, q)),
+        ):
+            assert "the state of this layer" in refusal(form, *inputs), (name, form)
         if isinstance(attention, CrossAttention):
             read = partial(attention.read, memory=attention.summarize(k[:1], k[:1]))
             assert "the state of the same sequences" in refusal(read, q), name
+            memory = one_head.summarize(*torch.randn(2, B, T, 1, D, dtype=torch.float64))
+            read = partial(attention.read, memory=memory)
+            assert "the state of this layer" in refusal(read, q), name
         whole = torch.compile(attention, fullgraph=True, backend="eager")
         if name in ("model=linear", "model=softmax", "model=window"):
             torch.testing.assert_close(whole(q, k, q), attention(q, k, q))

@@ -43,6 +43,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
     def __init__(self, num_heads: int, head_dim: int):
         super().__init__(num_heads, head_dim)
         self.norm = nn.Parameter(torch.ones(head_dim))
+        self._sizes = num_heads, head_dim, head_dim  # of a sequence's state
 
     def kernel_on(self, device: torch.device) -> str:
         return kernel_on(device, self.head_dim)
@@ -59,14 +60,13 @@ class FastWeightAttention(CausalAttention[Tensor]):
         dtype: torch.dtype = torch.float32,
         capacity: int = 0,
     ) -> MatrixState:
-        shape = (batch, self.num_heads, self.head_dim, self.head_dim)
-        return torch.zeros(shape, device=device, dtype=accumulation_dtype(dtype))
+        return torch.zeros((batch, *self._sizes), device=device, dtype=accumulation_dtype(dtype))
 
     def step(
         self, q_i: sh.Query, k_i: sh.Key, v_i: sh.Value, state: MatrixState
     ) -> tuple[sh.Output, Any]:
         self.check_heads(POSITION, q_i, k_i, v_i)
-        check_past(q_i, state)
+        check_past(q_i, state, *self._sizes)
         with without_autocast(v_i):
             inputs = self.prepare(*widened(q_i, k_i, v_i))
             output, state = self.over_position(*inputs, state)
@@ -77,7 +77,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
     ) -> tuple[sh.Outputs, MatrixState]:
         self.check(q, k, v)
         if state is not None:
-            check_past(q, state)
+            check_past(q, state, *self._sizes)
         with without_autocast(v):
             inputs = self.prepare(*widened(q, k, v))
             outputs, state = self.over_sequence(*inputs, state=state, chunk_size=self.chunk_size)

@@ -77,7 +77,8 @@ class SoftmaxAttention(CachedAttention, CrossAttention[KeyValueMemory]):
 
     def read(self, q: sh.Queries, memory: KeyValueMemory) -> sh.Outputs:
         self.check_heads(SEQUENCE, q)
-        check_past(q, memory.keys)
+        heads, length, width = self.num_key_heads, memory.keys.shape[2], self.head_dim
+        check_past(q, memory.keys, heads, length, width)
         return attended(q, memory.keys, memory.values, scale=self.scale, attn_mask=memory.mask)
 
 

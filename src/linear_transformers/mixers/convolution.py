@@ -24,6 +24,7 @@ class ShortConvolution(nn.Module):
     def __init__(self, channels: int, width: int):
         super().__init__()
         self.width = width
+        self._sizes = width - 1, channels  # of a sequence's state
         self.weight = nn.Parameter(torch.empty(width, channels))
         nn.init.uniform_(self.weight, -(width**-0.5), width**-0.5)
 
@@ -35,13 +36,13 @@ class ShortConvolution(nn.Module):
         """Return the outputs of inputs that follow `state`, and the state after them.
 
         Raises:
-            ValueError: The state is that of other sequences.
+            ValueError: The state is that of other sequences, or of another layer.
         """
         kept = self.width - 1
         if state is None:
             y, last = convolved(x, self.weight), x[:, max(0, x.shape[1] - kept) :]
             return y, F.pad(last, (0, 0, kept - last.shape[1], 0))
-        check_past(x, state)
+        check_past(x, state, *self._sizes)
         x = torch.cat([state.to(x.dtype), x], dim=1)
         # Cloned: a view would keep the whole sequence in memory.
         return convolved(x, self.weight)[:, kept:], x[:, x.shape[1] - kept :].clone()
@@ -52,9 +53,9 @@ class ShortConvolution(nn.Module):
         """Return the output of one input, and the state that includes it.
 
         Raises:
-            ValueError: The state is that of other sequences.
+            ValueError: The state is that of other sequences, or of another layer.
         """
-        check_past(x_i, state)
+        check_past(x_i, state, *self._sizes)
         x = torch.cat([state.to(x_i.dtype), x_i.unsqueeze(1)], dim=1)
         return (x * self.weight.to(x.dtype)).sum(1), x[:, 1:]
 

@@ -54,7 +54,7 @@ class LSTM(Mixer[LSTMState]):
         self, x_i: HiddenOne, state: LSTMState, *, in_place: bool = False
     ) -> tuple[HiddenOne, LSTMState]:
         self.check_vectors(POSITION, x_i, self.cells.input_size)
-        check_past(x_i, state.hidden)
+        check_past(x_i, state.hidden, self.cells.hidden_size)
         # By the cell: a sequence of one position takes up to 16 times as long.
         weights = list(self.cells.parameters())
         before = [part.to(weights[0].dtype) for part in state]
@@ -66,7 +66,7 @@ class LSTM(Mixer[LSTMState]):
         self.check_vectors(SEQUENCE, x, self.cells.input_size)
         dtype = next(self.cells.parameters()).dtype
         if state is not None:
-            check_past(x, state.hidden)
+            check_past(x, state.hidden, self.cells.hidden_size)
         before = None if state is None else tuple(part.unsqueeze(0).to(dtype) for part in state)
         with without_autocast(x):
             y, (hidden, cell) = self.cells(x.to(dtype), before)
