@@ -29,7 +29,7 @@ class Dpfp(FeatureMap):
     @ranged
     def __init__(self, head_dim: int, *, order: Size = 1):
         super().__init__()
-        if not 1 <= order < 2 * head_dim:
+        if order >= 2 * head_dim:
             raise ValueError(
                 f"order={order} was asked for; with head_dim={head_dim} it may be 1 to "
                 f"{2 * head_dim - 1}."
