@@ -38,13 +38,6 @@ from tests.conftest import PROJECT
 from tests.programs import QUICK, run
 
 
-@pytest.fixture
-def results(tmp_path, monkeypatch):
-    folder = tmp_path / "results"
-    monkeypatch.setattr(record, "RESULTS", folder)
-    return folder
-
-
 def call(program, monkeypatch, *arguments: str) -> None:
     monkeypatch.setattr(sys, "argv", [program.__file__, *arguments])
     program.main()

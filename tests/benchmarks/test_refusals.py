@@ -23,7 +23,6 @@ from benchmarks import (
     pieces,
     positions,
     precision,
-    record,
     report,
     sampling,
     training,
@@ -31,12 +30,7 @@ from benchmarks import (
 )
 from tests.programs import QUICK, run
 
-
-@pytest.fixture(autouse=True)
-def results(tmp_path, monkeypatch):
-    folder = tmp_path / "results"
-    monkeypatch.setattr(record, "RESULTS", folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("results")
 
 
 def refused(program, monkeypatch, *words: str) -> str:
