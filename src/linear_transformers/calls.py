@@ -20,12 +20,8 @@ COMMAND = "linear-transformers"
 
 def call_of(program: str) -> str:
     """Return how to call a program of this project, the way that this process was called."""
-    script = Path(sys.argv[0])
-    words = [COMMAND, program]
-    if _is_script(script):
-        own = with_editable(os.path.relpath)
-        words = ["uv", "run", *own, os.path.relpath(script.with_name(f"{program}.py"))]
-    return shlex.join([*words, *_folders_of_ones_own(sys.argv[1:])])
+    folders = (f"--config-dir={folder}" for folder in folders_of_ones_own(sys.argv[1:]))
+    return shlex.join([*_words_of(program), *folders])
 
 
 def call_again(program: str, *words: str, without: Sequence[str] = ()) -> str:
@@ -38,9 +34,8 @@ def call_again(program: str, *words: str, without: Sequence[str] = ()) -> str:
     """
     keys = [f"{key}=" for key in (*(word.partition("=")[0] for word in words), *without)]
     arguments = sys.argv[1:] if _is_script(Path(sys.argv[0])) else sys.argv[2:]
-    own = [*_folders_of_ones_own(sys.argv[1:])]  # call_of repeats them
-    kept = [a for a in arguments if a not in own and not a.startswith(tuple(keys))]
-    return f"{call_of(program)} {shlex.join([*kept, *words])}"
+    kept = [a for a in arguments if not a.startswith(tuple(keys))]
+    return shlex.join([*_words_of(program), *kept, *words])
 
 
 def call_of_tool(words: str, *, extra: str | None = None) -> str:
@@ -81,13 +76,20 @@ def with_editable(written: Callable[[str], str]) -> Iterator[str]:
             yield from ("--with-editable", written(url2pathname(urlsplit(origin["url"]).path)))
 
 
-def _folders_of_ones_own(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield the words that name a person's own configurations, which a further call needs."""
-    for word, following in pairwise([*arguments, ""]):
-        if word in ("--config-dir", "-cd"):
-            yield from (word, following)
-        elif word.startswith(("--config-dir=", "-cd=")):
-            yield word
+def folders_of_ones_own(arguments: Sequence[str]) -> list[str]:
+    """Return the folders of a person's own configurations that a command line names."""
+    two_words = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
+    one_word = [a for a in arguments if a.startswith(("--config-dir=", "-cd="))]
+    return [*two_words, *(word.partition("=")[2] for word in one_word)]
+
+
+def _words_of(program: str) -> list[str]:
+    """Return the words that call a program of this project, as this process was called."""
+    script = Path(sys.argv[0])
+    if not _is_script(script):
+        return [COMMAND, program]
+    own = with_editable(os.path.relpath)
+    return ["uv", "run", *own, os.path.relpath(script.with_name(f"{program}.py"))]
 
 
 def _is_script(path: Path) -> bool:

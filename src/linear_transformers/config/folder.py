@@ -9,13 +9,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
 from typing import Any
 
 import yaml
 
+from linear_transformers.calls import folders_of_ones_own
 from linear_transformers.config.messages import hydra_value, is_padded, is_place, unknown_key
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
@@ -42,10 +42,7 @@ class Configurations:
     @classmethod
     def of(cls, program: str, arguments: Sequence[str] = ()) -> "Configurations":
         """Return those of a program; `--config-dir DIR` among its arguments adds a folder."""
-        further = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
-        of_one_word = ("--config-dir=", "-cd=")
-        further += [a.partition("=")[2] for a in arguments if a.startswith(of_one_word)]
-        return cls((conf_folder(), *map(Path, further)), program)
+        return cls((conf_folder(), *map(Path, folders_of_ones_own(arguments))), program)
 
     @staticmethod
     def programs() -> list[str]:
