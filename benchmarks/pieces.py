@@ -19,7 +19,7 @@ from linear_transformers.files import replacing
 from linear_transformers.runs.checkpoint import read_checkpoint
 
 SIZE = 15_000_000
-MOMENTS = "optimizer_states"
+MOMENTS, STEP = "optimizer_states", "global_step"
 PARTS = ("weights", "moments")
 
 
@@ -45,7 +45,8 @@ def split(checkpoint: Path, folder: Path, part: str) -> list[Path]:
     content = read_checkpoint(checkpoint)
     moments = content.pop(MOMENTS, [])
     written = io.BytesIO()
-    torch.save({MOMENTS: moments} if part == "moments" else content, written)
+    beside = {MOMENTS: moments, STEP: content[STEP]}
+    torch.save(beside if part == "moments" else content, written)
     data = written.getvalue()
     pieces = [data[start : start + SIZE] for start in range(0, len(data), SIZE)]
     folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +60,8 @@ def join(folder: Path, checkpoint: Path) -> None:
     """Write the checkpoint whose pieces are in a folder.
 
     Raises:
-        SystemExit: There are no weights, a piece is missing, or the checkpoint is there already.
+        SystemExit: There are no weights, a piece is missing, the weights and the moments are those
+            of two steps, or the checkpoint is there already.
     """
     if checkpoint.exists():
         raise SystemExit(f"error: {checkpoint} exists already. Choose another name.")
@@ -72,7 +74,13 @@ def join(folder: Path, checkpoint: Path) -> None:
             raise SystemExit(f"error: {folder} holds {len(pieces)} pieces like {pieces[0].name}.")
         if pieces:
             data = b"".join(piece.read_bytes() for piece in pieces)
-            content |= torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            read = torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
+            if content.get(STEP, read[STEP]) != read[STEP]:
+                raise SystemExit(
+                    f"error: {folder} holds weights of step {content[STEP]} and moments of step "
+                    f"{read[STEP]}. Split both from one checkpoint."
+                )
+            content |= read
     with replacing(checkpoint) as partial:
         torch.save(content, partial)
 

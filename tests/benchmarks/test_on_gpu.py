@@ -134,6 +134,13 @@ def test_a_run_on_mnist_goes_on_where_it_stopped_and_comes_home(stage, tmp_path,
     monkeypatch.setattr(pieces, "SIZE", 20_000)
     several = pieces.split(run, tmp_path / "several", "weights")
     assert len(several) > 1
+    later = torch.load(run, weights_only=True) | {"global_step": 3}
+    torch.save(later, tmp_path / "later.ckpt")
+    mixed = tmp_path / "mixed"
+    pieces.split(run, mixed, "weights")
+    pieces.split(tmp_path / "later.ckpt", mixed, "moments")
+    with pytest.raises(SystemExit, match="weights of step 2 and moments of step 3"):
+        pieces.join(mixed, tmp_path / "mixed.ckpt")
     pieces.join(tmp_path / "several", tmp_path / "again.ckpt")  # enough to sample from
     assert read_checkpoint(tmp_path / "again.ckpt")["optimizer_states"] == []
     several[1].unlink()
