@@ -29,6 +29,12 @@ def main() -> None:
         raise SystemExit(
             "error: nothing is measured yet: uv run python -m benchmarks.ablation maps-digits"
         )
+    for place in PLACES:
+        if (costs := by_map(found, f"costs-{place}")) and "elu" not in costs:
+            raise SystemExit(
+                f"error: costs-{place} has no elu, which the other maps are compared with: "
+                f"uv run python -m benchmarks.costs {place}"
+            )
     seeds = {seed for content in found.values() for seed in content["seeds"]}
     measurement = Measurement(
         "feature-maps", "Feature maps of linear attention", device="cpu", seeds=sorted(seeds)

@@ -51,3 +51,9 @@ def test_maps_are_compared_with_elu(write, tmp_path):
 def test_nothing_measured_says_what_to_call(write):
     with pytest.raises(SystemExit, match=r"benchmarks\.ablation maps-digits"):
         maps.main()
+
+
+def test_costs_without_elu_are_measured_again(write):
+    write("costs-maps-digits", [{"variant": "relu", "ms_per_training_step": 15, "state_bytes": 50}])
+    with pytest.raises(SystemExit, match=r"costs-maps-digits has no elu.*costs maps-digits"):
+        maps.main()
