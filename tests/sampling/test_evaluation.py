@@ -38,6 +38,18 @@ def test_the_check_sees_a_step_that_differs_from_forward(attention, monkeypatch)
     assert largest_step_difference(RecurrentStepper(model), values) > 1e-4
 
 
+def test_a_model_that_training_compiled_is_recomputed_in_pytorch():
+    """At the length of every step, compiling would begin anew, and be part of what is timed."""
+    model, values = build(SoftmaxAttention), torch.randint(0, NUM_VALUES, (2, LENGTH))
+    expected = RecomputedStepper(model).prefill(values)[0]
+
+    def refuse(*_):
+        raise AssertionError("it was compiled")
+
+    model.compile(backend=refuse)
+    torch.testing.assert_close(RecomputedStepper(model).prefill(values)[0], expected)
+
+
 def test_the_check_sees_nan(monkeypatch):
     model, values = build(SoftmaxAttention), torch.randint(0, NUM_VALUES, (2, LENGTH))
     torch.nn.init.constant_(model.head.bias, math.nan)

@@ -36,7 +36,8 @@ class RecomputedStepper(Stepper):
         self, tokens: Tokens, state: Int[Tensor, "b before"] | None = None
     ) -> tuple[Float[Tensor, "b t p"], Int[Tensor, "b after"]]:
         read = tokens if state is None else torch.cat([state, tokens], dim=1)
-        return self.model(read)[:, read.shape[1] - tokens.shape[1] :], read
+        outputs = self.model.forward(read)  # in PyTorch, of a model that training has compiled, too
+        return outputs[:, read.shape[1] - tokens.shape[1] :], read
 
     def step(
         self, token: TokensOne, state: Int[Tensor, "b before"]
