@@ -177,7 +177,7 @@ def test_every_class_of_a_configuration_is_found():
         "linear_transformers.runs.folder.Path", "linear_transformers.runs.folder.os",
         "linear_transformers.nothing.Here", "linear_transformers.data.Nothing",
         "linear_transformers.config.choices._join", "torch.optim.Nothing",
-        "linear_transformers.runs.folder.os.system", "Elu", "", "a b.C", ".C",
+        "linear_transformers.runs.folder.os.system", "Elu", "", "a b.C", ".C", "a\nb.C",
     ],
 )  # fmt: skip
 def test_only_what_a_module_defines_can_be_named(name, raises_one_line):

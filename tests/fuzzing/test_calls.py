@@ -65,6 +65,7 @@ def any_inputs_of_attention(data: st.DataObject) -> None:
         outputs = one_line(attention.bidirectional, q, k, v, lengths)
         fits = k.shape == v.shape and lengths.shape == k.shape[:1] and k.shape[1:2] > (0,)
         fits = fits and all(x.shape[2:] == (HEADS, WIDTH) for x in (q, k)) and len(q) == len(k)
+        fits = fits and bool((lengths <= k.shape[1]).all())
         assert (outputs is not None) == fits
         assert outputs is None or outputs.shape == q.shape
 

@@ -258,7 +258,7 @@ def resolved(name: str, path: str) -> Callable[..., Any]:
     """
     module, _, attribute = name.rpartition(".")
     if not re.fullmatch(r"[^\W\d]\w*(\.\w+)+", name):
-        raise ValueError(f"{path}={name}: there is no such class.")
+        raise ValueError(f"{path}={name!r}: there is no such class.")
     package = name.partition(".")[0]
     if not _may_be_named(name):
         raise ValueError(
