@@ -268,6 +268,7 @@ def test_a_document_that_ends_ends_the_text():
     text, shown = read(tokenizer, [*tokenizer.encode("ab"), END, *tokenizer.encode("c")])
     assert shown == ["a", "b", "", ""]
     assert text.ending == "the document ended"
+    assert text.tokens == 3
 
 
 def drawn(task, prompt="", *, n=1, seed=0, length=20, sample=None, **options):

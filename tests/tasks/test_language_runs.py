@@ -9,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+from itertools import islice
 import pytest
 import torch
 
@@ -170,6 +171,16 @@ def test_several_texts_have_files_of_their_own(runs):
 
 def test_steppers_draw_the_same_text(runs):
     drawn = [
+def test_tokens_after_the_end_of_a_text_are_not_counted(runs):
+    words = ("n=4", "end=false", "stop=e", "length=100", "seed=2")
+    _, record = sampled(runs, "bytes", *words)
+    drawn = lt.load("bytes", runs=runs).continuations(n=4, end=False, stop="e", seed=2)
+    *steps, (_, texts) = islice(drawn, 100)
+    assert record["tokens"] == sum(text.tokens for text in texts) < 4 * (len(steps) + 1)
+    timed = record["milliseconds_per_step"] * len(steps) / 1000
+    assert record["tokens_per_second"] == pytest.approx((record["tokens"] - 4) / timed, rel=0.02)
+
+
         sampled(runs, "bytes", "prompt=def", "length=50", f"stepper={stepper}")[1]["texts"]
         for stepper in ("recurrent", "compiled", "recomputed")
     ]
@@ -238,7 +249,7 @@ def test_without_end_until_it_is_stopped(runs, tmp_path):
     assert (shown + rest).decode(errors="replace") == "def" + row["text"] + "\n"
     assert (tmp_path / "out/0000.txt").read_bytes().decode() == "def" + row["text"]
     assert row["ending"] == "stopped"
-    assert f"kept     {record['tokens']} tokens of each text" in said.decode()
+    assert f"kept     {record['tokens']} tokens\n" in said.decode()
 
 
 def test_a_reader_that_has_read_enough_loses_nothing(runs, tmp_path):

@@ -30,6 +30,7 @@ class Continuation:
     Attributes:
         ending: Why the text has ended; None while it goes on.
     """
+        tokens: The number of tokens so far, the one that ended the text among them.
 
     def __init__(self, pieces: Sequence[bytes], stop: Sequence[str] = ()):
         if "" in stop:
@@ -38,6 +39,7 @@ class Continuation:
         self.stop = stop
         self.ending: str | None = None
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.tokens = 0
         self._held = ""
         self._text = io.StringIO()  # of a text without end, a list would take much more memory
 
@@ -51,6 +53,7 @@ class Continuation:
         if self.ending is not None:
             return ""
         if token == END:
+        self.tokens += 1
             return self.end("the document ended")
         self._held += self._decoder.decode(self.pieces[token])
         found = [(place, stop) for stop in self.stop if (place := self._held.find(stop)) >= 0]

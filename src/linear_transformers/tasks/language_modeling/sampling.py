@@ -82,7 +82,7 @@ class SampleText(Use[LanguageModel]):
                 texts.draw(islice(continuations, self.length))
                 why = f"length={self.length}"
             except Stopped as stopped:
-                stopped.lines.append(f"kept     {texts.count} tokens of each text")
+                stopped.lines.append(f"kept     {texts.figures['tokens']} tokens")
                 raise
             finally:
                 texts.end(why)
@@ -132,7 +132,7 @@ class _Texts:
         prompt: What all of them begin with.
 
     Attributes:
-        count: The number of tokens of each so far.
+        count: The number of steps so far, each of a token of all that have not ended.
     """
 
     def __init__(self, folder: Path, prompt: str):
@@ -192,11 +192,11 @@ class _Texts:
     @property
     def figures(self) -> dict[str, int | float]:
         """What was drawn, and how fast, the prompt not included."""
-        took = self._last - self._begun
-        found: dict[str, int | float] = {"tokens": self.count * len(self._texts)}
+        took, tokens = self._last - self._begun, sum(text.tokens for text in self._texts)
+        found: dict[str, int | float] = {"tokens": tokens}
         found["seconds"] = round(took, 3)
         if self.count > 1:
-            found["tokens_per_second"] = round(len(self._texts) * (self.count - 1) / took, 1)
+            found["tokens_per_second"] = round((tokens - len(self._texts)) / took, 1)
             found["milliseconds_per_step"] = round(1000 * took / (self.count - 1), 4)
         return found
 
