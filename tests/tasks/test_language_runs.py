@@ -3,13 +3,15 @@
 import io
 import json
 import math
+import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from itertools import islice
 import pytest
 import torch
 
@@ -17,7 +19,7 @@ import linear_transformers as lt
 from linear_transformers.runs.checkpoint import read_checkpoint
 from tests.conftest import TINY
 from tests.faults.test_stopping import signal_at
-from tests.programs import check_same_bits, complaint, figures, run, start
+from tests.programs import check_same_bits, complaint, figures, join, run, start
 
 LINES = [f"def f{i}(x): return {{'ä': x + {i}}}  # 🎈\n" for i in range(400)]
 SMALL = (
@@ -169,8 +171,6 @@ def test_several_texts_have_files_of_their_own(runs):
     assert again == [row["text"] for row in record["texts"]]
 
 
-def test_steppers_draw_the_same_text(runs):
-    drawn = [
 def test_tokens_after_the_end_of_a_text_are_not_counted(runs):
     words = ("n=4", "end=false", "stop=e", "length=100", "seed=2")
     _, record = sampled(runs, "bytes", *words)
@@ -181,6 +181,8 @@ def test_tokens_after_the_end_of_a_text_are_not_counted(runs):
     assert record["tokens_per_second"] == pytest.approx((record["tokens"] - 4) / timed, rel=0.02)
 
 
+def test_steppers_draw_the_same_text(runs):
+    drawn = [
         sampled(runs, "bytes", "prompt=def", "length=50", f"stepper={stepper}")[1]["texts"]
         for stepper in ("recurrent", "compiled", "recomputed")
     ]
@@ -190,6 +192,26 @@ def test_tokens_after_the_end_of_a_text_are_not_counted(runs):
 def test_weights_can_be_rounded(runs):
     _, record = sampled(runs, "bytes", "prompt=def", "length=10", "precision=int8")
     assert "int8" in json.dumps(record["precision"])
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_control_characters_are_shown_on_a_terminal_and_written_as_they_are(runs, tmp_path, n):
+    pty = pytest.importorskip("pty")
+    prompt, shown = "a\x1b[2Jb\r\tc\nd", b"a\\x1b[2Jb\\r"
+    (tmp_path / "prompt").write_bytes(prompt.encode())
+    words = [f"paths.runs={runs}", "ckpt=bytes", f"prompt=@{tmp_path}/prompt", "length=3"]
+    terminal, end = pty.openpty()
+    process = start("sample", *words, f"n={n}", f"out={tmp_path}/out", stdout=end)
+    os.close(end)
+    printed = b""
+    with suppress(OSError):  # a terminal's end, on Linux
+        while part := os.read(terminal, 1024):
+            printed += part
+    os.close(terminal)
+    assert join([process])
+    assert shown in printed
+    assert b"\x1b[2J" not in printed
+    assert (tmp_path / "out/0000.txt").read_bytes().startswith(prompt.encode())
 
 
 @pytest.mark.parametrize(

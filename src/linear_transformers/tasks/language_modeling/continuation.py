@@ -3,6 +3,7 @@
 import codecs
 import io
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -29,8 +30,8 @@ class Continuation:
 
     Attributes:
         ending: Why the text has ended; None while it goes on.
-    """
         tokens: The number of tokens so far, the one that ended the text among them.
+    """
 
     def __init__(self, pieces: Sequence[bytes], stop: Sequence[str] = ()):
         if "" in stop:
@@ -38,8 +39,8 @@ class Continuation:
         self.pieces = pieces
         self.stop = stop
         self.ending: str | None = None
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.tokens = 0
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""
         self._text = io.StringIO()  # of a text without end, a list would take much more memory
 
@@ -52,8 +53,8 @@ class Continuation:
         """Read a token, and return what it adds to the text. After its end, that is nothing."""
         if self.ending is not None:
             return ""
-        if token == END:
         self.tokens += 1
+        if token == END:
             return self.end("the document ended")
         self._held += self._decoder.decode(self.pieces[token])
         found = [(place, stop) for stop in self.stop if (place := self._held.find(stop)) >= 0]
@@ -135,3 +136,8 @@ def whole(continuations: Iterator[tuple[list[str], list[Continuation]]], length:
     for text in texts:
         text.end("its length")
     return [text.text for text in texts]
+
+
+def visible(text: str) -> str:
+    """Return a text as it may be shown: a terminal would obey its control characters."""
+    return re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)

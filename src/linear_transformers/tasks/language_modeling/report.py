@@ -11,7 +11,7 @@ from linear_transformers.runs.folder import shown
 from linear_transformers.sampling import stepper_of
 from linear_transformers.tasks.base import Evaluation, Output
 from linear_transformers.tasks.costs import report_costs
-from linear_transformers.tasks.language_modeling.continuation import continued, whole
+from linear_transformers.tasks.language_modeling.continuation import continued, visible, whole
 from linear_transformers.tasks.sequences import SequenceTask
 
 LENGTH = 500  # tokens of a drawn text
@@ -34,7 +34,7 @@ def report(
     output.table("samples/test", [{"text": text}])
     file = output.file("drawn.txt")
     file.write_text(text, encoding="utf-8")
-    print(f"\n{text}")
+    print(f"\n{visible(text)}")
     report_costs(task, data.noun, output)
     return [f"drawn    {shown(file)}"]
 

@@ -26,7 +26,7 @@ from linear_transformers.sampling import stepper_of
 from linear_transformers.stopping import Stopped, deferred, noted
 from linear_transformers.tasks.base import Row, Use, Watch
 from linear_transformers.tasks.generation import checked_steps
-from linear_transformers.tasks.language_modeling.continuation import Continuation
+from linear_transformers.tasks.language_modeling.continuation import Continuation, visible
 from linear_transformers.tasks.language_modeling.model import LanguageModel
 
 STANDARD_INPUT, FILE = "-", "@"  # in place of a prompt, and before the name of its file
@@ -159,7 +159,7 @@ class _Texts:
                 self._write(added)
                 self.count += 1
                 if len(added) == 1:
-                    print(added[0], end="", flush=True)
+                    _print(added[0])
                 self._last = time.perf_counter()
                 if noted():
                     break
@@ -176,7 +176,7 @@ class _Texts:
     def show_end(self) -> None:
         """Show what is still to be shown, after `end`."""
         if len(self._texts) == 1:
-            print(self._rest[0])
+            _print(self._rest[0] + "\n")
         elif not Console().is_terminal:
             for number, text in enumerate(self._texts):
                 print(f"--- {number}\n{self.prompt}{text.text}")
@@ -208,7 +208,7 @@ class _Texts:
             self._files.append(file)
         self._write([self.prompt] * len(self._texts))
         if len(self._texts) == 1:
-            print(self.prompt, end="", flush=True)
+            _print(self.prompt)
 
     def _write(self, added: Sequence[str]) -> None:
         for file, text in zip(self._files, added, strict=True):
@@ -224,12 +224,15 @@ class _Texts:
     def _columns(self) -> Columns:
         console = Console()
         width = max(20, console.width // min(4, len(self._texts)) - 1)
-        wrapped = [
-            Text((self.prompt + text.text)[-width * LINES :]).wrap(console, width - 4)[-LINES:]
-            for text in self._texts
-        ]
+        last = [(self.prompt + text.text)[-width * LINES :] for text in self._texts]
+        wrapped = [Text(visible(text)).wrap(console, width - 4)[-LINES:] for text in last]
         panels = [Panel(Text("\n").join(x), width=width, height=LINES + 2) for x in wrapped]
         return Columns(panels)
+
+
+def _print(text: str) -> None:
+    """Print a text as it is, and to a terminal as it may be shown."""
+    print(visible(text) if sys.stdout.isatty() else text, end="", flush=True)
 
 
 def _prompt(given: str) -> str:
