@@ -173,6 +173,14 @@ def test_seeds_have_a_mean_and_a_spread(tmp_path):
     assert "| mean ± s.d. | b | 2 seeds |  | 3.5 ± 0.71 |" in page
 
 
+def test_a_seed_that_a_search_proposes_again_is_one_seed(tmp_path):
+    sweep = Sweep(tmp_path, tmp_path)
+    for number, seed in enumerate([1, 2, 1, 1]):
+        sweep.begin(number, [f"seed={seed}"])
+        sweep.end(number, Outcome(0.0, {"bits": float(seed)}), "")
+    assert "| mean ± s.d. | 2 seeds | 1.5 ± 0.71 |" in (tmp_path / "results.md").read_text()
+
+
 def test_no_figure_is_cut_at_80_columns(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "80")
     names = [f"a_rather_long_name_{i}" for i in range(9)]

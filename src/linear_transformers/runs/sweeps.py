@@ -297,12 +297,12 @@ def _rows(jobs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         {"job": job["job"], **row, "status": job["status"]}
         for job, row in zip(jobs, table, strict=True)
     ]
-    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    groups: dict[tuple[Any, ...], dict[str, dict[str, Any]]] = {}  # by seed
     swept = [key for key in _swept(jobs) if key != SEED]
     for row in rows if SEED in _swept(jobs) else ():
         if row["status"] == "done":
-            groups.setdefault(tuple(row[key] for key in swept), []).append(row)
-    means = [_mean(group, swept) for group in groups.values() if len(group) > 1]
+            groups.setdefault(tuple(row[key] for key in swept), {})[row[SEED]] = row
+    means = [_mean([*group.values()], swept) for group in groups.values() if len(group) > 1]
     return [*rows, *means]
 
 
