@@ -220,6 +220,16 @@ def test_only_what_is_missing_runs_again(tmp_path, capfd):
     assert len(list(tmp_path.glob("*/config.yaml"))) == 2
 
 
+def test_a_job_that_failed_ends_no_batch_and_is_told_once(tmp_path, capfd):
+    words = ("-m", *QUICK, "model.num_heads=3,2", f"paths.runs={tmp_path}", "test=false")
+    with pytest.raises(SystemExit) as ended:
+        run("train", *words, "hydra.sweeper.max_batch_size=1")
+    assert ended.value.code == 1
+    assert "Error executing job" not in capfd.readouterr().err
+    jobs, _ = results(tmp_path)
+    assert [job["status"] for job in jobs] == ["failed", "done"]
+
+
 def test_a_job_that_was_stopped_goes_on_where_it_was(tmp_path, capfd):
     words = (
         "-m", *QUICK, "trainer.max_steps=3", "trainer.max_epochs=3", "seed=1,2", "test=false",
@@ -433,6 +443,16 @@ def test_a_search_goes_on_after_a_job_that_fails_and_ends_at_one_without_a_figur
     search = ("-m", *QUICK, "hydra/sweeper=search", "hydra.sweeper.n_trials=2", *words)
     assert said in complaint("train", *search, f"paths.runs={tmp_path}")
     assert [job["status"] for job in results(tmp_path)[0]] == status
+
+
+@pytest.mark.filterwarnings("ignore")  # of Optuna's own
+def test_a_search_that_found_something_ends_well_whatever_failed(tmp_path):
+    pytest.importorskip("optuna")
+    run(
+        "train", "-m", *QUICK, "hydra/sweeper=search", "hydra.sweeper.n_trials=4", "test=false",
+        "hydra.sweeper.params=null", "model.dropout=0.0,2.0", f"paths.runs={tmp_path}",
+    )  # fmt: skip
+    assert {job["status"] for job in results(tmp_path)[0]} == {"done", "failed"}
 
 
 def test_the_jobs_of_two_commands_do_not_share_a_folder(tmp_path):

@@ -169,6 +169,8 @@ class Program:
             run(self._task)()  # Hydra raises what it would print
             if sweep and not sweep.jobs:
                 raise ValueError("-m: one of the options names no value, so there was no job.")
+            if sweep and not self.searches and any(x["status"] == "failed" for x in sweep.jobs):
+                raise JobFailedError
 
     def _as_multirun(self, conf: Configurations, words: Sequence[str]) -> tuple[Sweep, list[str]]:
         """Return the multirun that a command line means, and its words as Hydra is given them."""
@@ -181,8 +183,9 @@ class Program:
             for word in words
             if word not in MULTIRUN and not word.startswith(f"{SWEEP_FOLDER}=")
         ]
-        searches = any(word.startswith("hydra/sweeper=") for word in rest)
-        if JOBLIB in rest and not searches:  # joblib divides the cores by its processes
+        sweepers = (word for word in rest if word.startswith("hydra/sweeper="))
+        self.searches = any(word != "hydra/sweeper=basic" for word in sweepers)
+        if JOBLIB in rest and not self.searches:  # joblib divides the cores by its processes
             rest.insert(0, f"hydra.launcher.n_jobs={min(self.num_jobs, cores())}")
         return sweep, ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
 
@@ -246,7 +249,9 @@ class Program:
         if outcome is not None:
             return _objective(outcome, about)
         print(f"error: {message}", file=sys.stderr)
-        raise JobFailedError  # an exit would end the sweep
+        if _searches(about):
+            raise JobFailedError  # an exit would end the search
+        return None  # Hydra would end a batch of jobs, and add a line of its own
 
     def _share_cores(self, about: Any) -> None:
         """Ask for no more threads than cores, which crawl."""
@@ -300,13 +305,18 @@ def _objective(outcome: Outcome, about: Any) -> float | None:
         outcome: The job's.
         about: Hydra's configuration.
     """
-    if outcome.objective is None and not about.sweeper._target_.endswith("BasicSweeper"):
+    if outcome.objective is None and _searches(about):
         sys.exit(
             f"error: hydra/sweeper={about.runtime.choices['hydra/sweeper']} goes by figures of "
             f"validation, and job {about.job.num} has none. Train for longer, or validate more "
             "often: see trainer.val_check_interval."
         )
     return outcome.objective
+
+
+def _searches(about: Any) -> bool:
+    """Return whether the jobs of a multirun are proposed by what those before came to."""
+    return not about.sweeper._target_.endswith("BasicSweeper")
 
 
 def _hydras_first(words: Sequence[str]) -> list[str]:
