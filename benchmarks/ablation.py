@@ -39,7 +39,7 @@ from benchmarks.apart import PROJECT
 from benchmarks.collect import source_of
 from benchmarks.plans import PLANS, Plan
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, usable_core
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.provenance import without_places
 from linear_transformers.runs.folder import Run
@@ -96,7 +96,9 @@ def main() -> None:
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--seeds", type=int, nargs="+", help="unset, those of the plan")
     parser.add_argument("--variants", nargs="+", help="unset, all")
-    parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--cores", type=usable_core, nargs="+", default=sorted(os.sched_getaffinity(0))
+    )
     parser.add_argument("--runs", type=Path, default=PROJECT / "runs")
     parser.add_argument("--overrides", nargs="+", default=[], help="arguments of train.py, last")
     options = parser.parse_args()

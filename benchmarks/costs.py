@@ -20,7 +20,7 @@ import torch
 from benchmarks.machine import thread_count
 from benchmarks.plans import PLANS
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of, refusing
+from benchmarks.usage import count, parser_of, refusing
 from linear_transformers.config.choices import checked
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs.composition import composed
@@ -44,9 +44,9 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("name", choices=PLANS)
     parser.add_argument("--variants", nargs="+", help="unset, all")
-    parser.add_argument("--batch", type=int, default=16, help="sequences sampled side by side")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=count, default=16, help="sequences sampled side by side")
+    parser.add_argument("--threads", type=count, default=torch.get_num_threads())
+    parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--overrides", nargs="+", default=[], help="arguments of train.py, last")
     options = parser.parse_args()
     keep_freed_memory()

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from benchmarks.machine import thread_count
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.data.text import START
 from linear_transformers.feature_maps import Elu
@@ -70,14 +70,14 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--length", type=int, nargs="+", default=[64, 256, 1024, 4096])
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
+    parser.add_argument("--batch", type=count, nargs="+", default=[1, 16, 128])
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
-    parser.add_argument("--threads", type=int, nargs="+", default=[torch.get_num_threads()])
+    parser.add_argument("--threads", type=count, nargs="+", default=[torch.get_num_threads()])
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--model-dim", type=int, default=128)
-    parser.add_argument("--steps", type=int, default=16, help="tokens that are timed in a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=count, default=16, help="tokens that are timed in a round")
+    parser.add_argument("--rounds", type=count, default=5)
     return parser.parse_args()
 
 

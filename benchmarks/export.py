@@ -27,7 +27,7 @@ from onnx import TensorProto, helper
 
 from benchmarks.precision import stepped_bits
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of, trained_models
+from benchmarks.usage import count, parser_of, trained_models
 from linear_transformers.attention import LinearAttention
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.export import onnx
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("ckpts", nargs="+", help="runs, checkpoints or exported models, of images")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     parser.add_argument("--data-root", help="where the models' data are, if they moved")
-    parser.add_argument("--images", type=int, default=1000, help="test images, at most")
+    parser.add_argument("--images", type=count, default=1000, help="test images, at most")
     options = parser.parse_args()
     if shutil.which("node") is None:
         raise SystemExit("error: node is not installed, in which a step of the page is timed.")

@@ -21,7 +21,7 @@ from torch import Tensor
 from benchmarks.machine import thread_count
 from benchmarks.operators import SEED, Case, Kernel, measure, shape
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of
 from linear_transformers.kernels.fast_weights import decayed, delta
 from linear_transformers.ops import decayed as decayed_chunks
 from linear_transformers.ops import delta as delta_chunks
@@ -42,8 +42,8 @@ def main() -> None:
     parser.add_argument("--shape", type=shape, default="4x3072", help="batch x length")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
-    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=count, nargs="+", default=[1, 2])
+    parser.add_argument("--rounds", type=count, default=5)
     options = parser.parse_args()
     options.device = "cpu"
     keep_freed_memory()

@@ -28,7 +28,7 @@ import torch
 from benchmarks.apart import run_apart
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.folder import Configurations
 from linear_transformers.data.text import TextShape
@@ -67,7 +67,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("--tokens", type=int, default=100_000)
+    parser.add_argument("--tokens", type=count, default=100_000)
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
     parser.add_argument("--seconds", type=float, default=240, help="of a method, at most")
     parser.add_argument("--method", choices=METHODS, help=argparse.SUPPRESS)

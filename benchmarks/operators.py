@@ -43,7 +43,7 @@ from benchmarks import peers
 from benchmarks.apart import run_apart
 from benchmarks.machine import now, peak_copy, thread_count
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of, usable_device
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels import KERNELS
@@ -122,10 +122,12 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--dtype", nargs="+", default=["float32"], choices=PRECISIONS)
-    parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
+    parser.add_argument("--rounds", type=count, default=7)
     parser.add_argument("--kernels", nargs="+", default=[*OURS, SDPA, *PEERS[:2]])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--apart", action="store_true", help="a process for each, as on a GPU")
     parser.add_argument("--seconds", type=int, default=420, help="of all processes together")
     parser.add_argument("--name", help="the name in results/; unset, by device")

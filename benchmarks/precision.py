@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of, trained_models
+from benchmarks.usage import count, parser_of, trained_models
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.distributions import ValueDistribution
 from linear_transformers.pictures.tables import markdown
@@ -33,7 +33,7 @@ BATCH = 128  # images at a time
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
-    parser.add_argument("--images", type=int, help="the number of images; unset, all")
+    parser.add_argument("--images", type=count, help="the number of images; unset, all")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
     options = parser.parse_args()
     models = trained_models(options.ckpts, options.runs, ImageModel, "images")

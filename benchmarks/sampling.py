@@ -40,7 +40,7 @@ from rich.table import Table
 from benchmarks.machine import peak_copy, thread_count
 from benchmarks.peers import FAST_TRANSFORMERS, FastTransformersStepper
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of, usable_device
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
@@ -203,13 +203,15 @@ def parse(about: str | None, **defaults: Any) -> argparse.Namespace:
     parser.add_argument("--layers", type=int, default=8)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--model-dim", type=int, default=256)
-    parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 128])
+    parser.add_argument("--batch", type=count, nargs="+", default=[1, 16, 128])
     parser.add_argument("--methods", nargs="+", choices=METHODS)
     parser.add_argument("--positions", type=int, default=4, help="positions that are measured")
-    parser.add_argument("--steps", type=int, default=8, help="consecutive steps per timing")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--steps", type=count, default=8, help="consecutive steps per timing")
+    parser.add_argument("--rounds", type=count, default=3)
+    parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
+    parser.add_argument(
+        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--name", help="the name in results/; unset, by device")
     parser.set_defaults(**defaults)
     options = parser.parse_args()

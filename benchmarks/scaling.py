@@ -26,7 +26,7 @@ from benchmarks.apart import run_apart
 from benchmarks.machine import now
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of, usable_device
 from linear_transformers.attention import CausalAttention
 from linear_transformers.config.choices import checked_choice
 from linear_transformers.config.folder import Configurations
@@ -101,12 +101,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--min-exponent", type=int, default=9)
     parser.add_argument("--max-exponent", type=int, default=16)
     parser.add_argument("--linear-max-exponent", type=int, default=20)
-    parser.add_argument("--tokens", type=int, default=2**16, help="batch x length, at most")
+    parser.add_argument("--tokens", type=count, default=2**16, help="batch x length, at most")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=1.0, help="repetitions of a point [s]")
     parser.add_argument("--limit", type=float, default=180.0, help="timeout of a point [s]")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument(
+        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--point", help=argparse.SUPPRESS)
     return parser.parse_args()
 

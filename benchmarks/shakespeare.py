@@ -32,7 +32,7 @@ from torch import Tensor
 from benchmarks.apart import PROJECT
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import parser_of, usable_core
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.tasks.language_modeling.model import LanguageModel
 from linear_transformers.tasks.loading import load
@@ -57,7 +57,9 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("nanogpt", type=Path, help="a checkout of nanoGPT; it is left as it is")
     parser.add_argument("text", type=Path, help="the tiny Shakespeare, input.txt")
-    parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)))
+    parser.add_argument(
+        "--cores", type=usable_core, nargs="+", default=sorted(os.sched_getaffinity(0))
+    )
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--overrides", nargs="+", default=[], help="arguments of train.py, last")
     options = parser.parse_args()

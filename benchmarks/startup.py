@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks.apart import PROJECT
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of
 from linear_transformers.pictures.tables import markdown
 
 TORCH = "import torch"
@@ -34,7 +34,7 @@ SPEECH = ("data=espeak", "data.num_train=8", "data.num_val=3", "data.num_test=3"
 
 def main() -> None:
     parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--bytecode", nargs="+", default=[*BYTECODE], choices=BYTECODE)
     options = parser.parse_args()
     measurement = Measurement("startup", "Starting", device="cpu", seeds=[0])

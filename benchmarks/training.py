@@ -37,7 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from benchmarks import peers
 from benchmarks.machine import now, thread_count
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of
+from benchmarks.usage import count, parser_of, usable_device
 from linear_transformers.attention import LinearAttention, SoftmaxAttention
 from linear_transformers.distributions import LogisticMixture
 from linear_transformers.feature_maps import Elu
@@ -109,10 +109,12 @@ def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--shapes", nargs="+", default=[*SHAPES], choices=SHAPES)
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
-    parser.add_argument("--batch", type=int, help="the batch size, in place of the shape's")
-    parser.add_argument("--threads", type=int, nargs="+", help="numbers of CPU threads")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--batch", type=count, help="the batch size, in place of the shape's")
+    parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
+    parser.add_argument("--rounds", type=count, default=7)
+    parser.add_argument(
+        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
+    )
     parser.add_argument("--name", help="the name in results/; unset, by device")
     options = parser.parse_args()
     most = torch.get_num_threads()

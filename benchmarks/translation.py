@@ -18,7 +18,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of, trained_models
+from benchmarks.usage import parser_of, trained_models, usable_device
 from linear_transformers.data.text import PairSource
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import folder_of
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--weights", help="ema or raw; unset, those that were tested")
     parser.add_argument("--moses", metavar="LANGUAGE", help="BLEU in Moses' tokens, of de or en")
     parser.add_argument("--length-penalty", type=float, help="of the beam; choose it by val")
-    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--device", type=usable_device, default="cpu")
     parser.add_argument("--name", default="translation", help="the name in results/")
     options = parser.parse_args()
     moses = in_moses_tokens(options.moses) if options.moses else None

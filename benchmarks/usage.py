@@ -1,6 +1,7 @@
 """How a benchmark is called, and how it says that it cannot do what was asked."""
 
 import argparse
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs.composition import about_composition
 from linear_transformers.runs.folder import find_checkpoint
 from linear_transformers.tasks.base import Trained
-from linear_transformers.tasks.loading import load
+from linear_transformers.tasks.loading import load, usable
 
 Kind = TypeVar("Kind", bound=Trained)
 
@@ -25,6 +26,31 @@ def parser_of(about: str | None) -> argparse.ArgumentParser:
     """
     lines = argparse.RawDescriptionHelpFormatter
     return argparse.ArgumentParser(description=about, formatter_class=lines)
+
+
+def count(text: str) -> int:
+    """Return an argument that is a number of things: one at least."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than 1")
+    return int(text)
+
+
+def usable_core(text: str) -> int:
+    """Return an argument that is the number of a core of this machine."""
+    if int(text) not in range(os.cpu_count() or 1):
+        raise argparse.ArgumentTypeError(
+            f"there is no core {text}: this machine has 0 to {(os.cpu_count() or 1) - 1}"
+        )
+    return int(text)
+
+
+def usable_device(name: str) -> str:
+    """Return an argument that is the name of a device that can be used here."""
+    try:
+        usable(name, "--device")
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return name
 
 
 @contextmanager

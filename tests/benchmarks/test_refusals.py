@@ -25,6 +25,7 @@ from benchmarks import (
     precision,
     report,
     sampling,
+    startup,
     training,
     translation,
 )
@@ -95,6 +96,30 @@ def test_a_shape_is_a_batch_and_a_length(program, words, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         program.main()
     assert f"{words[0]}: '{words[1]}' is not BATCHxLENGTH" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "said"),
+    [
+        (costs, ["digits", "--rounds", "0"], "--rounds: 0 is less than 1"),
+        (startup, ["--rounds", "-1"], "--rounds: -1 is less than 1"),
+        (ablation, ["digits", "--cores", "0", "9999"], "--cores: there is no core 9999: this mac"),
+        (
+            operators,
+            ["--device", "nonesuch"],
+            "--device: --device=nonesuch cannot be used (Expected one",
+        ),
+        (training, ["--device", "cuda:99"], "--device: --device=cuda:99 cannot be used ("),
+    ],
+)
+def test_what_this_machine_cannot_do_is_said_before_anything_is_timed(
+    program, words, said, monkeypatch, results, capsys
+):
+    monkeypatch.setattr(sys, "argv", [program.__name__, *words])
+    with pytest.raises(SystemExit):
+        program.main()
+    assert f"error: argument {said}" in capsys.readouterr().err
+    assert not results.exists()
 
 
 def test_two_models_of_one_name(monkeypatch, results):
