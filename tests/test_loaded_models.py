@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -266,8 +267,11 @@ def test_a_stream_hears_what_the_whole_recording_gives_and_can_be_forked(
         fork.hear(samples)
     with raises_one_line("[9, 2]", "one channel"):
         model.stream().hear(np.zeros((9, 2)))
-    with raises_one_line("0 samples a second"):
+    with raises_one_line("sample_rate=0 was asked for", "at least 1"):
         model.stream(sample_rate=0)
+    for call in (model.stream, partial(model.transcribe, np.zeros(RATE))):
+        with raises_one_line("sample_rate=8000.0", "whole number"):
+            call(sample_rate=8000.0)
 
 
 def test_a_recogniser_in_training_is_refused(runs, recording, raises_one_line):

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.config.ranges import NotNegative, Seconds, Size, ranged
+from linear_transformers.config.ranges import Count, NotNegative, Seconds, Size, ranged
 from linear_transformers.ctc import NGram, beam_search, greedy
 from linear_transformers.data.speech import SpeechShape, Waveform, log_mel, read_audio
 from linear_transformers.data.speech.audio import check_rate, converted, finite
@@ -32,7 +32,7 @@ class SpeechModel(Trained):
         self,
         audio: Path | str | np.ndarray | Tensor,
         *,
-        sample_rate: int | None = None,
+        sample_rate: Count | None = None,
         beam: Size | None = None,
         window: Seconds | None = None,
         overlap: NotNegative | None = None,
@@ -55,7 +55,8 @@ class SpeechModel(Trained):
         (scores,) = scores_of(self.task.model, [features], window=window, overlap=overlap)
         return self.shape.decode(recognised(scores, beam=beam))
 
-    def stream(self, *, sample_rate: int | None = None) -> "SpeechStream":
+    @ranged
+    def stream(self, *, sample_rate: Count | None = None) -> "SpeechStream":
         """Return a stream that recognises sound as it arrives, at constant memory.
 
         Args:
