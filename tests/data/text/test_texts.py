@@ -1,6 +1,7 @@
 """Texts to model: files become documents, documents become tokens, and those segments."""
 
 import os
+from codecs import BOM_UTF8
 from itertools import chain, pairwise
 
 import numpy as np
@@ -313,6 +314,23 @@ def test_files_without_text_are_refused_in_one_line(tmp_path, files, path, messa
         TextFiles(2, path=str(tmp_path / path)).texts("train")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_the_mark_at_the_beginning_of_a_file_is_no_text(tmp_path, count):
+    """As editors on Windows write it."""
+    for number in range(count):
+        write(tmp_path / f"{number}.txt", BOM_UTF8 + TEXT.encode())
+        write(tmp_path / "without" / f"{number}.txt", TEXT)
+    write(tmp_path / "mark.txt", BOM_UTF8)
+    data = TextFiles(2, path=f"{tmp_path}/*.txt")
+    expected = TextFiles(2, path=str(tmp_path / "without"))
+    for split in ("train", "val", "test"):
+        found, wanted = (
+            [part for text in each.texts(split) for part in text.texts()]
+            for each in (data, expected)
+        )
+        assert found == wanted
 
 
 def test_bytes_are_bytes_and_other_tokens_are_of_utf_8(tmp_path):

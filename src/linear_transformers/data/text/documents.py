@@ -4,6 +4,7 @@ import hashlib
 import json
 import sys
 import tempfile
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -34,8 +35,10 @@ class Document(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> "Document":
-        """Return a whole file as a document."""
-        return cls(path, 0, path.stat().st_size)
+        """Return a whole file as a document, without the mark at its beginning that some have."""
+        with path.open("rb") as file:
+            marked = file.read(len(BOM_UTF8)) == BOM_UTF8
+        return cls(path, len(BOM_UTF8) if marked else 0, path.stat().st_size)
 
     @property
     def size(self) -> int:

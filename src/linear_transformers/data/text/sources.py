@@ -121,7 +121,7 @@ class TextFiles(TextSource):
         files = [file for file in files if file.is_file()]
         # Once each, whatever a pattern or links say twice.
         files = [*{file.resolve(): file for file in reversed(files)}.values()][::-1]
-        kept = [file for file in files if file.stat().st_size > 0]
+        kept = [file for file in files if Document.of(file).size > 0]
         for file in kept if len(files) == 1 else ():
             if _is_compressed(file):
                 raise ValueError(f"{key}={path} is compressed. Give what is in it.")
