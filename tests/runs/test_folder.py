@@ -6,7 +6,15 @@ import sys
 
 import pytest
 
-from linear_transformers.runs.folder import RUN_ID, Run, check_name, claim_run, close_run, open_run
+from linear_transformers.runs.folder import (
+    RUN_ID,
+    Run,
+    check_name,
+    claim_run,
+    close_run,
+    find_checkpoint,
+    open_run,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -148,3 +156,12 @@ def test_a_run_without_checkpoints_says_so(tmp_path, raises_one_line):
     (tmp_path / "config.yaml").touch()
     with raises_one_line("no checkpoint", "best.ckpt", "ended before", "train again"):
         Run(tmp_path).best_checkpoint()
+
+
+def test_the_newest_runs_are_named_where_one_is_not_there(tmp_path, raises_one_line):
+    for age, name in enumerate("bcadefg"):
+        checkpoints = tmp_path / name / "checkpoints"
+        checkpoints.mkdir(parents=True)
+        os.utime(checkpoints, (10 - age, 10 - age))
+    with raises_one_line(f"Runs in {tmp_path}, newest first: b, c, a, d, e, ..."):
+        find_checkpoint("nowhere", tmp_path)

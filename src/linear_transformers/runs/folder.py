@@ -249,8 +249,10 @@ def find_checkpoint(name: str, runs: Path, *, latest: bool = False) -> Path:
     if run.path.is_dir():
         last = latest and run.last_checkpoint.is_file()
         return run.last_checkpoint if last else run.best_checkpoint()
-    known = sorted(path.parent.name for path in runs.glob(f"*/{CHECKPOINTS}"))
-    there = f"Runs in {runs}: {', '.join(known[-5:])}." if known else f"{runs} holds no runs yet."
+    folders = sorted(runs.glob(f"*/{CHECKPOINTS}"), key=lambda path: -path.stat().st_mtime)
+    known = [folder.parent.name for folder in folders]
+    newest = ", ".join([*known[:5], "..."] if len(known) > 5 else known)
+    there = f"Runs in {runs}, newest first: {newest}" if known else f"{runs} holds no runs yet."
     if close := get_close_matches(name, known, n=1):
         there = f"Did you mean {close[0]}? {there}"
     raise ValueError(f"{name} is neither a run nor a checkpoint file. {there}")
