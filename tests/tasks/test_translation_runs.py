@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import linear_transformers as lt
+from linear_transformers.tasks.translation import translating
 from linear_transformers.tasks.translation.judging import judged
 from tests.programs import check_same_bits, complaint, figures, run, start
 
@@ -65,6 +66,17 @@ def test_lines_of_a_file_are_translated_in_their_order(runs, tmp_path, capsys):
     assert len(scored) == 12
     values = [float(line.split("\t")[0]) for line in scored[:3]]
     assert values == sorted(values, reverse=True)
+
+
+def test_a_line_is_written_as_texts_are(runs, tmp_path, monkeypatch, capsys):
+    """See `pictures.texts`."""
+    written = []
+    monkeypatch.setattr(translating, "write", written.append)
+    (tmp_path / "line.txt").write_text("abc\n")
+    run("translate", f"paths.runs={runs}", "ckpt=tiny", f"text={tmp_path}/line.txt")
+    (line,) = written
+    assert line.endswith("\n")
+    assert "1 line in" in capsys.readouterr().err
 
 
 def test_lines_are_judged_by_their_references(runs, tmp_path, capsys):

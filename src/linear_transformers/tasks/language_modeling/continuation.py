@@ -3,7 +3,6 @@
 import codecs
 import io
 import math
-import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
@@ -136,8 +135,3 @@ def whole(continuations: Iterator[tuple[list[str], list[Continuation]]], length:
     for text in texts:
         text.end("its length")
     return [text.text for text in texts]
-
-
-def visible(text: str) -> str:
-    """Return a text as it may be shown: a terminal would obey its control characters."""
-    return re.sub(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], text)

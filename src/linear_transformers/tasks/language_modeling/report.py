@@ -7,11 +7,12 @@ import torch
 
 from linear_transformers.data.text import Document, TextSource
 from linear_transformers.pictures.tables import print_table
+from linear_transformers.pictures.texts import visible
 from linear_transformers.runs.folder import shown
 from linear_transformers.sampling import stepper_of
 from linear_transformers.tasks.base import Evaluation, Output
 from linear_transformers.tasks.costs import report_costs
-from linear_transformers.tasks.language_modeling.continuation import continued, visible, whole
+from linear_transformers.tasks.language_modeling.continuation import continued, whole
 from linear_transformers.tasks.sequences import SequenceTask
 
 LENGTH = 500  # tokens of a drawn text

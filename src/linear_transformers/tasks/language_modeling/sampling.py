@@ -19,6 +19,7 @@ from rich.text import Text
 
 from linear_transformers.config.ranges import Count, Positive, Seed, Share
 from linear_transformers.files import naming, replacing
+from linear_transformers.pictures.texts import visible, write
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.folder import claim_folder, shown
 from linear_transformers.runs.sweeps import Outcome
@@ -26,7 +27,7 @@ from linear_transformers.sampling import stepper_of
 from linear_transformers.stopping import Stopped, deferred, noted
 from linear_transformers.tasks.base import Row, Use, Watch
 from linear_transformers.tasks.generation import checked_steps
-from linear_transformers.tasks.language_modeling.continuation import Continuation, visible
+from linear_transformers.tasks.language_modeling.continuation import Continuation
 from linear_transformers.tasks.language_modeling.model import LanguageModel
 
 STANDARD_INPUT, FILE = "-", "@"  # in place of a prompt, and before the name of its file
@@ -159,7 +160,7 @@ class _Texts:
                 self._write(added)
                 self.count += 1
                 if len(added) == 1:
-                    _print(added[0])
+                    write(added[0])
                 self._last = time.perf_counter()
                 if noted():
                     break
@@ -176,7 +177,7 @@ class _Texts:
     def show_end(self) -> None:
         """Show what is still to be shown, after `end`."""
         if len(self._texts) == 1:
-            _print(self._rest[0] + "\n")
+            write(self._rest[0] + "\n")
         elif not Console().is_terminal:
             for number, text in enumerate(self._texts):
                 print(f"--- {number}\n{self.prompt}{text.text}")
@@ -208,7 +209,7 @@ class _Texts:
             self._files.append(file)
         self._write([self.prompt] * len(self._texts))
         if len(self._texts) == 1:
-            _print(self.prompt)
+            write(self.prompt)
 
     def _write(self, added: Sequence[str]) -> None:
         for file, text in zip(self._files, added, strict=True):
@@ -228,11 +229,6 @@ class _Texts:
         wrapped = [Text(visible(text)).wrap(console, width - 4)[-LINES:] for text in last]
         panels = [Panel(Text("\n").join(x), width=width, height=LINES + 2) for x in wrapped]
         return Columns(panels)
-
-
-def _print(text: str) -> None:
-    """Print a text as it is, and to a terminal as it may be shown."""
-    print(visible(text) if sys.stdout.isatty() else text, end="", flush=True)
 
 
 def _prompt(given: str) -> str:

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from linear_transformers.config.ranges import NotNegative, Positive, Seed, Share, Size
 from linear_transformers.data.text import decoded, lines_of
+from linear_transformers.pictures.texts import write
 from linear_transformers.runs.sweeps import Outcome
 from linear_transformers.sampling.decoding import LENGTH_PENALTY, WIDTH
 from linear_transformers.tasks.base import Use, Watch
@@ -57,11 +58,11 @@ class Translate(Use[Translator]):
             count += 1
             for text, score in found[: self.n]:
                 line = " ".join(text.splitlines())  # each on a line of its own
-                print(f"{score:.4f}\t{line}" if self.scores else line, flush=live)
+                write(f"{score:.4f}\t{line}\n" if self.scores else f"{line}\n")
             if references is not None:
                 best.append(found[0].text)
         took = time.perf_counter() - start
-        print(f"{count} lines in {took:.1f} s", file=sys.stderr)
+        print(f"{count} line{'' if count == 1 else 's'} in {took:.1f} s", file=sys.stderr)
         figures = {"lines": count, "seconds": round(took, 3)}
         for name, value, signature in judged(best, references) if references else ():
             print(f"{name} {value:.2f}  {signature}", file=sys.stderr)
