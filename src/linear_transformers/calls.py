@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import distributions
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -20,8 +20,8 @@ COMMAND = "linear-transformers"
 
 def call_of(program: str) -> str:
     """Return how to call a program of this project, the way that this process was called."""
-    folders = (f"--config-dir={folder}" for folder in folders_of_ones_own(sys.argv[1:]))
-    return shlex.join([*_words_of(program), *folders])
+    own = [("--config-dir", folder) for folder in folders_of_ones_own(sys.argv[1:])]
+    return shlex.join([*_words_of(program), *chain(*own)])
 
 
 def call_again(program: str, *words: str, without: Sequence[str] = ()) -> str:
