@@ -68,7 +68,7 @@ def main() -> None:
             x_label=unit, y_label=metric.replace("/", " ").replace("_", " "),
             log_y=False, named=unit == "steps",
         )  # fmt: skip
-    figure.subplots_adjust(wspace=0.5)  # the names of the curves stand there, of both panels
+    figure.subplots_adjust(wspace=0.65)  # the names of the curves stand there, of both panels
     print(saved(figure, path))
 
 

@@ -90,5 +90,8 @@ def _name_ends(axes: Axes, curves: Curves) -> None:
         axes.annotate(
             name, (x, y), (x + 0.03, heights[name]), xycoords="axes fraction",
             textcoords="axes fraction", color=f"C{i % 10}", fontsize=9, va="center",
-            arrowprops={"arrowstyle": "-", "color": f"C{i % 10}", "alpha": 0.5, "lw": 0.7},
+            arrowprops={
+                "arrowstyle": "-", "color": f"C{i % 10}", "alpha": 0.5, "lw": 0.7,
+                "relpos": (0, 0.5),  # to where the name begins: not across it
+            },
         )  # fmt: skip
