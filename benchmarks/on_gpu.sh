@@ -148,7 +148,7 @@ device=cuda
 if [[ $dry ]]; then
   export TRITON_INTERPRET=1
   fast=(trainer=cpu debug=step model.num_layers=1 model.num_heads=2 model.model_dim=16
-    "~callbacks.samples")
+    trainer.max_epochs=1 "~callbacks.samples")
   compiled=(compile=false)
   pytest=(-W default -p no:cacheprovider)
   parity=(tests/kernels/test_on_gpu.py) # all are skipped

@@ -156,6 +156,7 @@ def test_training_on_cifar10_takes_its_arrays(stage, tmp_path):
     np.savez(tmp_path / "data/cifar10.npz", x_train=images, x_test=images[:2])
     printed = stage("train-cifar10", "data.batch_size=2", "data.val_size=2")
     assert "32 x 32 x 3" in printed
+    assert "step 1/1  " in printed  # a dry run takes one
     assert "bits/dim" in printed
 
 

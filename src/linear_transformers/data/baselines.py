@@ -1,6 +1,7 @@
 """Tables of counts: baselines that a model must beat to have learned anything."""
 
 from collections.abc import Callable
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Neighbours are quantised to this many levels: most counts of 256 cubed would be 0.
 CONTEXT_LEVELS = 17
 
-# Maps images to the context of each value, [n, t] or [t], and the number of contexts.
-Contexts = Callable[[Images], tuple[np.ndarray, int]]
+# Maps images to the number of each value's context, int32 [n, t] or [t].
+Contexts = Callable[[Images], np.ndarray]
 
 
 class Baselines(NamedTuple):
@@ -31,36 +32,37 @@ def baselines(splits: Splits, num_levels: int) -> Baselines:
     `histogram` has one distribution per position. `neighbours` has one for each pair of left
     and upper neighbour (of the same channel; 0 outside the image), shared by all positions.
     """
+    *_, channels = shape = splits.train.shape[1:]
+    coarse = min(num_levels, CONTEXT_LEVELS)
     return Baselines(
-        histogram=_bits_per_dim(splits, num_levels, _positions),
-        neighbours=_bits_per_dim(splits, num_levels, lambda x: _neighbours(x, num_levels)),
+        histogram=_bits_per_dim(splits, num_levels, _positions, prod(shape)),
+        neighbours=_bits_per_dim(
+            splits, num_levels, lambda x: _neighbours(x, num_levels, coarse), channels * coarse**2
+        ),
     )
 
 
-def _positions(images: Images) -> tuple[np.ndarray, int]:
+def _positions(images: Images) -> np.ndarray:
     """Return the position of each value, as the context that selects its distribution."""
-    length = images[0].size
-    return np.arange(length), length
+    return np.arange(images[0].size, dtype=np.int32)
 
 
-def _neighbours(images: Images, num_levels: int) -> tuple[np.ndarray, int]:
+def _neighbours(images: Images, num_levels: int, coarse: int) -> np.ndarray:
     """Return channel, left and upper neighbour of each value as one number."""
-    levels, channels = min(num_levels, CONTEXT_LEVELS), images.shape[-1]
-    coarse = (np.arange(num_levels) * levels // num_levels)[images]
-    context = np.empty(images.shape, np.int64)
-    context[:] = np.arange(channels) * levels**2
-    context[:, :, 1:] += coarse[:, :, :-1] * levels
-    context[:, 1:] += coarse[:, :-1]
-    return context.reshape(len(images), -1), channels * levels**2
+    levels = (np.arange(num_levels) * coarse // num_levels).astype(np.int32)[images]
+    context = np.empty_like(levels)
+    context[:] = np.arange(images.shape[-1]) * coarse**2
+    context[:, :, 1:] += levels[:, :, :-1] * coarse
+    context[:, 1:] += levels[:, :-1]
+    return context.reshape(len(images), -1)
 
 
-def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts) -> float:
+def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts, num_contexts: int) -> float:
     def counted(images: Images | Rows) -> np.ndarray:
-        counts = np.int64(0)
+        counts = np.zeros(num_contexts * num_levels, np.int64)
         for part in in_parts(images):
-            context, size = contexts(part)
-            cells = context * num_levels + part.reshape(len(part), -1)
-            counts += np.bincount(cells.ravel(), minlength=size * num_levels)
+            cells = contexts(part) * num_levels + part.reshape(len(part), -1)
+            np.add.at(counts, cells.ravel(), 1)  # in place: there are as many cells as values
         return counts.reshape(-1, num_levels)
 
     train, val, test = (counted(images) for images in splits)
