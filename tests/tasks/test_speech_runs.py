@@ -24,6 +24,7 @@ from linear_transformers.tasks.loading import build_task, load
 from linear_transformers.tasks.speech_recognition import SpeechRecognition
 from linear_transformers.tasks.speech_recognition.scoring import scores_of, windows_of
 from linear_transformers.tasks.speech_recognition.streaming import Listener, Resampler
+from linear_transformers.tasks.speech_recognition.transcripts import Transcript
 from tests.conftest import configured
 from tests.programs import (
     check_same_bits,
@@ -111,6 +112,10 @@ def test_every_encoder_trains_and_is_judged_by_its_phones(root, request, argumen
 def test_characters_have_a_rate_of_their_own_name(root, recordings, capfd):
     printed = train(root, "characters", "model=linear", *SMALL, "data.labels=characters")
     assert "% of characters" in printed
+    confused = next(row for row in metrics(root / "runs/characters") if "test/confusions" in row)
+    names = {row[key] for row in confused["test/confusions"] for key in ("said", "heard")}
+    assert "<space>" in names
+    assert all(name.strip() for name in names)
     rate = figures(root / "runs/characters", "test/character_error_rate")[-1]
     assert not figures(root / "runs/characters", "test/phone_error_rate")
     transcribe(root, "characters", recordings.parent / "test.jsonl")
@@ -187,6 +192,16 @@ def complaint_of(root, run_id: str, audio, *arguments: str) -> str:
     return complaint(
         "transcribe", f"ckpt={run_id}", f"paths.runs={root}/runs", f"audio={audio}", *arguments
     )
+
+
+def test_a_space_is_seen_in_a_ctm_and_is_itself_in_json(tmp_path):
+    shape = SpeechShape(40, RATE, "characters", (" ", "A"))
+    scores = torch.tensor([[0, 0, 9], [0, 9, 0], [0, 0, 9]]).float()
+    about = ("a.wav", 0.12, [2, 1, 2], scores, shape, 4)
+    ctm = Transcript("ctm", tmp_path / "a.wav").lines(*about)
+    assert [line.split()[4] for line in ctm] == ["A", "<space>", "A"]
+    (line,) = Transcript("json", tmp_path / "a.wav").lines(*about)
+    assert [span["label"] for span in json.loads(line)["spans"]] == ["A", " ", "A"]
 
 
 def test_a_beam_and_a_language_model_decode(root, recordings):

@@ -48,6 +48,11 @@ class SpeechShape(Shape):
         """The kind in the singular: `phone` or `character`."""
         return self.kind.removesuffix("s")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The labels, as lists of them have them: a space would not be seen."""
+        return tuple("<space>" if label == " " else label for label in self.labels)
+
     def encode(self, units: Sequence[str]) -> list[int]:
         """Return the labels of phones or characters.
 

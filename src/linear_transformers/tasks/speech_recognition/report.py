@@ -39,7 +39,7 @@ def report(
         ("error rate", f"{figures[f'{data.shape.unit}_error_rate']:.2f}", model.stack.description),
         *((name, f"{figures[name]:.2f}", "") for name in RATES),
     )
-    names = ("nothing", *data.shape.labels)
+    names = ("nothing", *data.shape.names)
     confused = [
         {"said": names[said], "heard": names[heard], "times": times}
         for said, heard, times in commonest(evaluation.statistics["confusions"], NUM_CONFUSIONS)

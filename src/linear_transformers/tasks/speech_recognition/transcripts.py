@@ -55,9 +55,10 @@ class Transcript:
             return [text if name == "-" else f"{name}\t{text}"]
         rate = shape.sample_rate
         frame = shift_samples(rate) / rate * subsampling
+        names = shape.labels if self.format == "json" else shape.names
         spans: list[dict[str, Any]] = [
             {
-                "label": shape.labels[span.label - 1],
+                "label": names[span.label - 1],
                 "start": round(span.start * frame, 3),
                 "duration": round((span.end - span.start) * frame, 3),
                 "probability": round(span.probability, 3),
@@ -70,7 +71,7 @@ class Transcript:
         key = self.key(name)
         return [
             f"{key} 1 {span['start']:.3f} {span['duration']:.3f} "
-            f"{'<space>' if span['label'] == ' ' else span['label']} {span['probability']:.3f}"
+            f"{span['label']} {span['probability']:.3f}"
             for span in spans
         ]
 
