@@ -13,6 +13,7 @@ import soundfile
 import torch
 from PIL import Image
 
+import linear_transformers as lt
 from benchmarks import hearing, record
 from linear_transformers.ctc import Span
 from linear_transformers.data import SpeechShape
@@ -373,6 +374,13 @@ def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
     soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)
     assert "25 ms" in complaint_of(root, "linear", tmp_path / "short.wav")
     assert "neither a run nor a checkpoint" in complaint_of(root, "nobody", one)
+
+
+def test_samples_with_channels_first_are_not_taken_for_a_short_recording(root, raises_one_line):
+    model = lt.load(root / "runs/linear")
+    for samples in (torch.zeros(1, RATE), torch.zeros(2, RATE)):
+        with raises_one_line("16000] were given; a recording is [n]"):
+            model.transcribe(samples)
 
 
 def test_a_recording_that_a_manifest_has_twice_counts_twice(root, recordings, tmp_path, capfd):

@@ -74,7 +74,8 @@ class SpeechModel(Trained):
             return read_audio(Path(audio), wanted)
         samples = _samples(audio)
         columns = samples.unsqueeze(-1) if samples.ndim == 1 else samples
-        if columns.ndim != 2 or not columns.shape[1]:
+        # More channels than samples are samples in place of channels: torchaudio's order.
+        if columns.ndim != 2 or not columns.shape[1] or 0 < len(columns) < columns.shape[1]:
             raise ValueError(
                 f"Samples {list(samples.shape)} were given; a recording is [n] or [n, channels]."
             )
