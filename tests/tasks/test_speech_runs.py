@@ -294,8 +294,8 @@ def test_a_damaged_pipe_is_not_heard_as_noise(root, recordings, monkeypatch):
         (wav(np.zeros(8000, np.int16))[:-100], "true", "100 bytes before"),
         (b"RIFF" + bytes(4) + b"WAVEfmt ", "false", "no recording that can be read"),
         (one.read_bytes()[:200], "false", "Standard input"),
-        (b"", "true", "no samples"),
-        (b"", "false", "no samples"),
+        (b"", "true", "Standard input holds no audio"),
+        (b"", "false", "Standard input holds no audio"),
     ):
         piped(monkeypatch, data)
         assert words in complaint_of(root, "causal", "-", f"stream={stream}")

@@ -229,7 +229,8 @@ class Transcribe(Use[SpeechModel]):
                 stream = trained.stream(sample_rate=rate)
             busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
         if not num_samples:
-            raise ValueError(f"{audio} holds no audio: it has no samples.")
+            name = "Standard input" if audio == "-" else audio
+            raise ValueError(f"{name} holds no audio: it has no samples.")
         busy += hear(np.zeros(0, np.float32), last=True)
         print(flush=True)
         seconds = num_samples / rate
