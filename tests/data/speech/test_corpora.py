@@ -55,6 +55,24 @@ def corpus(folder, **options) -> ManifestSpeech:
     return ManifestSpeech(str(folder), **(paths | options))
 
 
+@pytest.mark.parametrize(
+    ("phones", "said"),
+    [
+        ("HH AX0 L OVV1", ["AX, OVV", "6"]),
+        ("hh ah l OVV1", ["OVV", "8"]),  # in two cases, now that case may matter
+        ("hh ah l ow", []),
+        ("h @ l @U S e 2: 2~ E:", []),  # most are another set's
+    ],
+)
+def test_a_phone_that_is_misspelt_is_noted(tmp_path, phones, said):
+    """It would be a label of its own, and phones that training lacks would be none."""
+    write_corpus(tmp_path, phones=phones)
+    data = corpus(tmp_path)
+    assert set(data.shape.labels) >= {"HH", "AH", "L", "OW"}
+    lacks = "phones that CMUdict lacks: {}; so the labels are the {} that occur, not its 39"
+    assert data.notes() == ([lacks.format(*said)] if said else [])
+
+
 def test_transcripts_come_in_one_form():
     composed, decomposed = "caf\u00e9 d\u2019or\u2014Oui!", "cafe\u0301  D'OR  oui"
     assert units_of(composed, "characters") == units_of(decomposed, "characters")

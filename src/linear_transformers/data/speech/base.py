@@ -18,7 +18,7 @@ from linear_transformers.data.base import SPLITS, DataSource, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
 from linear_transformers.data.speech.cache import FeatureCache, cached_features
 from linear_transformers.data.speech.features import SHIFT_MS
-from linear_transformers.data.speech.labels import KINDS, SpeechShape, labels_of, units_of
+from linear_transformers.data.speech.labels import KINDS, PHONES, SpeechShape, labels_of, units_of
 from linear_transformers.data.speech.lexicon import Lexicon
 from linear_transformers.data.speech.manifest import Utterance
 from linear_transformers.shapes import SpeechBatch
@@ -116,6 +116,12 @@ class SpeechSource(DataSource):
             units = (utterance.units for utterance in self.utterances("train"))
             labels = labels_of(units, self.kind)
             self._shape = SpeechShape(self.num_mels, self.sample_rate, self.kind, labels)
+            others = [label for label in labels if label.upper() not in PHONES]
+            if self.kind == "phones" and 0 < len(others) < len(labels) / 2:
+                self._notes.append(
+                    f"phones that CMUdict lacks: {', '.join(others)}; so the labels are the "
+                    f"{len(labels)} that occur, not its {len(PHONES)}"
+                )
         return self._shape
 
     def features(self, split: str) -> FeatureCache:
