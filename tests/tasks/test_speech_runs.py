@@ -370,7 +370,8 @@ def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
     assert "no window" in complaint_of(root, "causal", one, "stream=true", "window=3")
     assert "overlap=30" in complaint_of(root, "linear", one, "overlap=30", "window=20")
     assert "does not exist" in complaint_of(root, "linear", tmp_path / "none.wav")
-    assert "several" in complaint_of(root, "causal", recordings, "stream=true")
+    for audio in (recordings, recordings.parent / "test.jsonl"):
+        assert "several" in complaint_of(root, "causal", audio, "stream=true")
     soundfile.write(tmp_path / "short.wav", np.zeros(100), RATE)
     assert "25 ms" in complaint_of(root, "linear", tmp_path / "short.wav")
     assert "neither a run nor a checkpoint" in complaint_of(root, "nobody", one)

@@ -212,7 +212,7 @@ class Transcribe(Use[SpeechModel]):
         audio = self.audio
         if audio != "-":
             found = recordings_in(Path(audio))
-            if len(found) > 1:
+            if len(found) > 1 or found[0].suffix == MANIFEST:
                 raise ValueError(f"stream=true takes one recording; {audio} holds several.")
             audio = str(found[0])
         stream = trained.stream()  # refuses a model that cannot, before it waits for sound
