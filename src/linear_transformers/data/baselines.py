@@ -15,7 +15,7 @@ PSEUDO_COUNTS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 # Neighbours are quantised to this many levels: most counts of 256 cubed would be 0.
 CONTEXT_LEVELS = 17
 
-# Maps images to the number of each value's context, int32 [n, t] or [t].
+# Maps images to the number of each value's context, [n, t] or [t].
 Contexts = Callable[[Images], np.ndarray]
 
 
@@ -44,7 +44,7 @@ def baselines(splits: Splits, num_levels: int) -> Baselines:
 
 def _positions(images: Images) -> np.ndarray:
     """Return the position of each value, as the context that selects its distribution."""
-    return np.arange(images[0].size, dtype=np.int32)
+    return np.arange(images[0].size)
 
 
 def _neighbours(images: Images, num_levels: int, coarse: int) -> np.ndarray:
@@ -62,7 +62,7 @@ def _bits_per_dim(splits: Splits, num_levels: int, contexts: Contexts, num_conte
         counts = np.zeros(num_contexts * num_levels, np.int64)
         for part in in_parts(images):
             cells = contexts(part) * num_levels + part.reshape(len(part), -1)
-            np.add.at(counts, cells.ravel(), 1)  # in place: there are as many cells as values
+            np.add.at(counts, cells.ravel(), 1)  # in place: there may be more cells than values
         return counts.reshape(-1, num_levels)
 
     train, val, test = (counted(images) for images in splits)

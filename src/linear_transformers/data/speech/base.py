@@ -116,13 +116,18 @@ class SpeechSource(DataSource):
             units = (utterance.units for utterance in self.utterances("train"))
             labels = labels_of(units, self.kind)
             self._shape = SpeechShape(self.num_mels, self.sample_rate, self.kind, labels)
-            others = [label for label in labels if label.upper() not in PHONES]
-            if self.kind == "phones" and 0 < len(others) < len(labels) / 2:
-                self._notes.append(
-                    f"phones that CMUdict lacks: {', '.join(others)}; so the labels are the "
-                    f"{len(labels)} that occur, not its {len(PHONES)}"
-                )
         return self._shape
+
+    def notes(self) -> list[str]:
+        labels = self.shape.labels
+        others = [label for label in labels if label.upper() not in PHONES]
+        if self.kind != "phones" or not 0 < len(others) < len(labels) / 2:
+            return super().notes()
+        slips = (
+            f"phones that CMUdict lacks: {', '.join(others)}; so the labels are the "
+            f"{len(labels)} that occur, not its {len(PHONES)}"
+        )
+        return [*super().notes(), slips]
 
     def features(self, split: str) -> FeatureCache:
         """Return the features of a split, computed and cached at the first use ever."""
