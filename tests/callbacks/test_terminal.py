@@ -48,10 +48,11 @@ def test_the_bar_shows_epoch_steps_bits_and_time_left():
     assert "left" in shown
 
 
-def test_the_last_line_has_the_last_epoch(capsys):
+@pytest.mark.parametrize("max_epochs", [4, 9, -1])  # of the latter, trainer.max_steps ended it
+def test_the_last_line_has_the_last_epoch(capsys, max_epochs):
     """Lightning has counted one more when training has ended, and none was validated."""
     over = trainer(40)
-    over.current_epoch = over.max_epochs
+    over.current_epoch, over.max_epochs = 4, max_epochs
     progress = Progress()
     progress.console = Console(file=io.StringIO(), force_terminal=False)
     progress.on_train_start(trainer(0), None)

@@ -70,20 +70,20 @@ class Progress(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._close()
         if self.printed[1] != trainer.global_step:
-            self._line(trainer)
+            self._line(trainer, over=True)
 
     def on_exception(
         self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
     ) -> None:
         self._close()
 
-    def _line(self, trainer: Trainer) -> None:
+    def _line(self, trainer: Trainer, *, over: bool = False) -> None:
         if self.console.is_terminal or not trainer.is_global_zero:
             return
         now, total = time.monotonic(), _training(trainer).num_steps
         self.printed = (now, trainer.global_step)
         passed, done = now - self.start, trainer.global_step - self.first
-        parts = [*_place(trainer).values(), _figures(trainer), _clock(passed)]
+        parts = [*_place(trainer, over=over).values(), _figures(trainer), _clock(passed)]
         if done and trainer.global_step < total < math.inf:
             parts[-1] += f", {_clock(passed * (total - trainer.global_step) / done)} left"
         print("  ".join(parts), flush=True)
@@ -99,12 +99,11 @@ def _training(trainer: Trainer) -> Training:
     return trainer.lightning_module
 
 
-def _place(trainer: Trainer) -> dict[str, Any]:
+def _place(trainer: Trainer, *, over: bool = False) -> dict[str, Any]:
     """Return how far a run is; some have no end."""
     total = _training(trainer).num_steps
     of = f"/{total}" if total < math.inf else ""
-    over = trainer.current_epoch == trainer.max_epochs  # at the end Lightning counts one more
-    epoch = f"epoch {trainer.current_epoch - over}"
+    epoch = f"epoch {trainer.current_epoch - over}"  # at the end Lightning has counted one more
     return {"epoch": epoch, "step": f"step {trainer.global_step}{of}"}
 
 
