@@ -289,6 +289,11 @@ def test_the_moments_are_kept_where_nothing_is_new_and_it_is_said(again):
     assert {float(s["step"]) for s in state["state"].values()} == {2.0}
 
 
+def test_nothing_is_said_of_moments_where_a_run_begins(tmp_path):
+    words = (f"paths.runs={tmp_path}", "run_id=a", "resume=auto", "resume_optimizer=new")
+    assert "moments" not in run("train", *FAST, *words)
+
+
 @pytest.mark.parametrize(
     "word", ["callbacks.last.every_n_epochs=10", "callbacks.last.every_n_train_steps=100"]
 )

@@ -166,7 +166,7 @@ def _begin(
         data.check(share_of(trainer)[1])
     notes = [f"note     {line}" for line in task.prepare(data)]
     notes += _start(job, found, task)
-    if job.resume_optimizer == "new" and not changed:
+    if job.resume_optimizer == "new" and found is not None and not changed:
         notes.append("note     resume_optimizer=new: no option is another, so the moments are kept")
     open_run(run, config, rank=trainer.global_rank)
     if first and job.train and (sweep := _sweep_of(job)) is not None:
