@@ -79,6 +79,8 @@ def complaint(tmp_path):
         ("trainer=gpu", ("trainer.accelerator=gpu", "sees no GPU here", "trainer=cpu")),
         ("trainer.devices=0", ("Trainer", "devices=0")),
         ("trainer.accelerator=abacus", ("trainer", "abacus")),
+        ("trainer=cpu trainer.precision=16-mixed", ("precision=16-mixed", "GPU", "bf16-mixed")),
+        ("trainer=cpu trainer.precision=16", ("precision=16", "GPU", "bf16-mixed")),
         ("trainer.precision=half", ("trainer.precision='half'", "bf16-mixed")),
         ("trainer.limit_val_batches=few", ("trainer.limit_val_batches", "'few'")),
         ("trainer.limit_test_batches=0", ("limit_test_batches=0", "test=false")),

@@ -30,6 +30,7 @@ from linear_transformers.training.devices import SequenceParallel
 from linear_transformers.training.files import WholeCheckpoints
 
 AUTO, GPUS = "auto", ("gpu", "cuda")
+FLOAT16 = ("16-mixed", "16", 16)  # that scales its gradients
 GRACE = 10  # seconds in which the other processes may end by themselves
 
 
@@ -57,14 +58,20 @@ def build_trainer(job: TrainJob, run: Run, task: Task, trackers: Sequence[Tracke
         trackers: The loggers besides the run's own record.
 
     Raises:
-        ValueError: A GPU is asked for, and there is none; or several nodes, and only one process
-            was started.
+        ValueError: A GPU, or what only GPUs have, is asked for, and there is none; or several
+            nodes, and only one process was started.
         MisconfigurationException: Lightning refuses an option.
     """
-    accelerator = job.trainer.options.get("accelerator")
-    if accelerator in GPUS and not torch.accelerator.is_available():
+    accelerator, precision = (job.trainer.options.get(n) for n in ("accelerator", "precision"))
+    on_cpu = accelerator == "cpu" or not torch.accelerator.is_available()
+    if accelerator in GPUS and on_cpu:
         raise ValueError(
             f"trainer.accelerator={accelerator}: PyTorch sees no GPU here. Use trainer=cpu."
+        )
+    if precision in FLOAT16 and on_cpu:  # Lightning would take bf16-mixed, against the record
+        raise ValueError(
+            f"trainer.precision={precision} needs a GPU, and this run is on a CPU. Use "
+            "trainer.precision=bf16-mixed."
         )
     about = {"run": run, "task": task}
     callbacks: list[Callback] = [StepSeed(job.seed), EpochPlace(), StopAtSignal(run)]
