@@ -475,6 +475,23 @@ def test_librispeech_is_read_as_it_is_laid_out(tmp_path, raises_one_line):
         LibriSpeech(str(tmp_path), train="train-other-500", labels="characters").utterances("train")
 
 
+def test_a_split_without_utterances_says_why_in_words_of_its_own(tmp_path):
+    for part, second in (("train-clean-100", "HELLO"), ("dev-clean", "ZEBRA"), ("test-clean", "")):
+        folder = tmp_path / "LibriSpeech" / part / "19/198"
+        folder.mkdir(parents=True)
+        lines = ["19-198-0000 ZEBRA\n", f"19-198-0001 {second}\n"][: 2 if second else 0]
+        (folder / "19-198.trans.txt").write_text("".join(lines))
+        for i in range(len(lines)):
+            soundfile.write(folder / f"19-198-000{i}.flac", noise(0.5, i), RATE)
+    (tmp_path / "dict").write_text("hello HH AH0 L OW1\n")
+    data = LibriSpeech(str(tmp_path), lexicon=str(tmp_path / "dict"))
+    assert len(data.utterances("train")) == 1
+    with pytest.raises(ValueError, match=r"^The val split has no utterances\. 2 of 2 val "):
+        data.utterances("val")
+    with pytest.raises(ValueError, match=r"^The test split has no utterances\.$"):
+        data.utterances("test")
+
+
 def test_a_part_of_librispeech_that_is_not_whole_is_one_line(tmp_path, raises_one_line):
     folder = tmp_path / "LibriSpeech/train-clean-100/19/198"
     folder.mkdir(parents=True)

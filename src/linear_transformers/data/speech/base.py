@@ -90,9 +90,10 @@ class SpeechSource(DataSource):
     def utterances(self, split: str) -> list[Utterance]:
         """Return the utterances of a split, read at the first use."""
         if split not in self._utterances:
+            told = len(self._notes)  # of other splits
             self._utterances[split] = self.read(split)
             if not self._utterances[split]:
-                why = "".join(f" {note}." for note in self._notes)
+                why = "".join(f" {note}." for note in self._notes[told:])
                 raise ValueError(f"The {split} split has no {self.noun}.{why}")
         return self._utterances[split]
 
