@@ -124,7 +124,7 @@ stream.hear(torch.zeros(0), last=True)
 assert stream.text == heard
 
 long = model.stream()
-for _ in range(2 if SMALL else 20):  # a minute of it
+for _ in range(2 if SMALL else 20):  # much longer
     for piece in audio.split(RATE // 10):
         long.hear(piece)
 assert size_of(long) <= max(sizes)
