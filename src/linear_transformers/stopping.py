@@ -141,7 +141,13 @@ def pass_on(stopped: Stopped) -> None:
     """
     handler = signal.getsignal(stopped.signal)
     if callable(handler) and handler not in (signal.default_int_handler, _on_signal):
-        handler(stopped.signal, None)
+        # Slurm ends all that the job runs as soon as it is asked to requeue it, scontrol too, which
+        # has yet to hear that it was. What this process ignores, the programs it starts ignore.
+        before = signal.signal(Signals.SIGTERM, signal.SIG_IGN)
+        try:
+            handler(stopped.signal, None)
+        finally:
+            signal.signal(Signals.SIGTERM, before)
 
 
 def is_unread(pipe: int) -> bool:

@@ -199,6 +199,23 @@ def test_whoever_heard_a_signal_before_is_given_it_once_the_job_is_saved():
     assert told == [signal.SIGUSR2]
 
 
+def test_what_a_launcher_starts_to_requeue_a_job_outlives_the_end_of_the_job():
+    """Slurm sends SIGTERM to all of it as soon as it is asked, before it says that it was."""
+    asked = []
+
+    def requeue(number: int, frame: object) -> None:
+        asked.append(subprocess.run(["sh", "-c", "kill -TERM $$; echo asked"], check=True))
+
+    before = signal.signal(signal.SIGUSR2, requeue)
+    ending = signal.getsignal(signal.SIGTERM)
+    try:
+        pass_on(Stopped(signal.SIGUSR2))
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert len(asked) == 1
+    assert signal.getsignal(signal.SIGTERM) == ending
+
+
 def test_a_signal_that_comes_in_a_finalizer_is_not_lost():
     """Python prints what is raised in `__del__`, and goes on."""
 
