@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import jaxtyping
 import pytest
 import torch
 
@@ -158,6 +159,14 @@ def test_a_step_without_gradients_leaves_what_a_backward_pass_reads():
         attention.step(q, k, v, state)
     (gradient,) = torch.autograd.grad(output.sum(), q)
     torch.testing.assert_close(gradient, torch.zeros_like(q))  # of one value, whatever its weight
+
+
+def test_a_slice_of_a_cache_which_would_share_its_memory_is_refused(monkeypatch):
+    """Either would write its next keys over the other's."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as users call
+    state = SoftmaxAttention(2, 8).init_state(3, capacity=4)
+    with pytest.raises(TypeError, match="must be Tensor, not slice"):
+        state.select(slice(2))
 
 
 def test_what_would_be_wrong_in_silence_or_in_torchs_words_is_refused(raises_one_line):

@@ -89,7 +89,9 @@ class KeyValueCache(NamedTuple):
 
     def select(self, rows: sh.Rows) -> "KeyValueCache":
         """Return the cache of some of the sequences, in memory of its own with as much room."""
-        buffer = Buffer(self.buffer.keys[rows], self.buffer.values[rows])
+        # index_select copies whatever it takes: a slice would share this memory, and write into it.
+        keys, values = (x.index_select(0, rows) for x in (self.buffer.keys, self.buffer.values))
+        buffer = Buffer(keys, values)
         buffer.taken = self.length
         return KeyValueCache(buffer, self.length)
 
