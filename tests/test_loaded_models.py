@@ -137,7 +137,8 @@ def test_the_log_likelihood_is_what_training_measures(model):
     images = model.images("val")[:5]
     nats = model.log_likelihood(images)
     values = torch.from_numpy(images.reshape(5, -1)).long()
-    torch.testing.assert_close(model.log_likelihood(values), nats)
+    for same in (values, values.numpy(), torch.from_numpy(images)):
+        torch.testing.assert_close(model.log_likelihood(same), nats)
     with torch.no_grad():
         bits = model.task.judge(model.task.statistics(values))["bits_per_dim"]
     assert -nats.mean().item() / 64 / math.log(2) == pytest.approx(bits.item(), rel=1e-6)

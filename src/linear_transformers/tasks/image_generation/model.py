@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Unpack
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -129,9 +130,10 @@ class ImageModel(SequenceModel):
         Raises:
             ValueError: They have another shape or other levels than the model's data.
         """
-        if isinstance(values, np.ndarray):
-            values = to_sequences(self._fitting(values))
-        return super().log_likelihood(values)
+        sequences = np.ndim(values) == 2
+        return super().log_likelihood(
+            torch.as_tensor(values) if sequences else to_sequences(self._fitting(values))
+        )
 
     def prefix_of(self, image: np.ndarray | Tensor, *, rows: int) -> Prefix:
         """Return the state after the first rows of an image [1, height, width, channels].
