@@ -286,6 +286,13 @@ def test_ctrl_c_says_how_to_go_on(runs, tmp_path):
     assert "Traceback" not in said
 
 
+def test_what_another_job_was_given_is_said_in_the_words_of_the_options(sampled, refused):
+    folder, _ = sampled("images=1", "rows=4", out="rows")
+    message = refused("images=1", "rows=5", f"out={folder}", "continue=true")
+    assert "rows=4" in message
+    assert "rows=5" in message
+
+
 def test_a_picture_that_has_changed_is_another_job(sampled, refused, tmp_path):
     for shade in (0, 255):
         Image.new("L", (8, 8), shade).save(tmp_path / "mine.png")

@@ -148,9 +148,9 @@ class SampleImages(Use[ImageModel]):
                 "sha256": file_hash(trained.path),
                 "weights": trained.weights,
                 "originals": originals,
-                "given": prompts.digest,
                 **{name: getattr(self, name) for name in SETTINGS},
                 "mask": self.mask or "bottom",
+                "given": prompts.digest,  # last: what differs is said in the options' words first
             },
             overwrite=self.overwrite,
             resume=self.continue_,
