@@ -1,5 +1,6 @@
 """Whoever calls from Python gets one line on a number that a signature does not take."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,13 @@ def take(width: Size, *, share: Share | None = None, limit: CountOrZero | ShareO
 def test_a_number_that_is_not_taken_is_refused(words, told, raises_one_line):
     with raises_one_line(told):
         take(**words)
+
+
+def test_what_is_missing_is_said_in_pythons_words():
+    with pytest.raises(TypeError, match=re.escape("take() missing 1 required positional argument")):
+        take()
+    with pytest.raises(TypeError, match=re.escape("take() got an unexpected keyword argument")):
+        take(8, size=3)
 
 
 @pytest.mark.parametrize(

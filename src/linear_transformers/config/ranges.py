@@ -99,7 +99,11 @@ def ranged(function: F) -> F:
     @wraps(function)
     def checked(*args: Any, **kwargs: Any) -> Any:
         ranges = _ranges_of(function)
-        for name, value in parameters.bind(*args, **kwargs).arguments.items():
+        try:
+            given = parameters.bind(*args, **kwargs).arguments
+        except TypeError:
+            return function(*args, **kwargs)  # whose own TypeError names it
+        for name, value in given.items():
             if isinstance(value, Real) and name in ranges:  # NumPy's numbers are, too
                 _check(name, value, ranges[name])
         return function(*args, **kwargs)
