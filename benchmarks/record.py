@@ -33,9 +33,17 @@ Rows = Sequence[dict[str, Any]]
 
 
 def content_of(name: str) -> dict[str, Any] | None:
-    """Return the content of results/<name>.json; None where nothing was measured."""
+    """Return the content of results/<name>.json; None where nothing was measured.
+
+    Raises:
+        SystemExit: It is torn, or no JSON.
+    """
     path = RESULTS / f"{name}.json"
-    return json.loads(path.read_text()) if path.is_file() else None
+    try:
+        return json.loads(path.read_text()) if path.is_file() else None
+    except ValueError as error:
+        told = f"error: {path} cannot be read ({error}). Restore it, or remove it to begin anew."
+        raise SystemExit(told) from error
 
 
 class Measurement:

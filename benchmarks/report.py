@@ -5,7 +5,6 @@
 A measurement without its command, commit, seeds or processor is refused.
 """
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def main() -> None:
 def measured() -> dict[str, dict[str, Any]]:
     """Return the measurements by the names of their files."""
     paths = sorted(record.RESULTS.glob("*.json"))
-    return {path.name: json.loads(path.read_text()) for path in paths}
+    return {path.name: record.content_of(path.stem) or {} for path in paths}
 
 
 def page(measurements: dict[str, dict[str, Any]]) -> str:

@@ -122,6 +122,18 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_timed(
     assert not results.exists()
 
 
+@pytest.mark.parametrize("program", [ablation, curves, maps, report])
+def test_a_measurement_that_is_torn(program, monkeypatch, results):
+    """By a merge, or an editor: the programs write whole files."""
+    results.mkdir()
+    path = results / "ablation-maps-digits.json"
+    path.write_text('{"title": "a", "sources": [{"var')
+    words = ["maps-digits"] if program in (ablation, curves) else []
+    line = refused(program, monkeypatch, *words)
+    assert f"{path} cannot be read (" in line
+    assert [file.name for file in results.parent.rglob("*") if file.is_file()] == [path.name]
+
+
 def test_two_models_of_one_name(monkeypatch, results):
     """Of two seeds, one would stand for both."""
     stack = SimpleNamespace(mixer_name="linear")
