@@ -218,18 +218,20 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Generator[Job]:
 
     def train(job: Job) -> Job:
         core = free.get()
-        program = subprocess.Popen(
-            job.command,
-            cwd=PROJECT,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            preexec_fn=lambda: os.sched_setaffinity(0, {core}),
-        )
-        begun.append(program)
-        printed = "".join(program.communicate())
-        free.put(core)
+        try:
+            program = subprocess.Popen(
+                job.command,
+                cwd=PROJECT,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                preexec_fn=lambda: os.sched_setaffinity(0, {core}),
+            )
+            begun.append(program)
+            printed = "".join(program.communicate())
+        finally:
+            free.put(core)
         if program.returncode:
             raise SystemExit(f"{' '.join(job.command)}\n{printed}")
         return job

@@ -10,6 +10,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from statistics import fmean, stdev
 from types import SimpleNamespace
 
@@ -165,6 +166,21 @@ def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
     with pytest.raises(SystemExit, match="error: no memory"):
         run("--cores", "0")
     assert len(begun) <= 2  # of four
+
+
+def test_a_core_whose_program_could_not_begin_is_free_again(monkeypatch):
+    """Else the next job, which may have begun before that was seen, waits for it for ever."""
+    cores = SimpleQueue()
+
+    def failing(command, **options):
+        raise OSError("no memory")
+
+    monkeypatch.setattr(ablation, "SimpleQueue", lambda: cores)
+    monkeypatch.setattr(ablation.subprocess, "Popen", failing)
+    job = ablation.Job("digits", "linear", 0, Path(), ())
+    with pytest.raises(OSError, match="no memory"):
+        next(ablation.run([job], [0]))
+    assert cores.qsize() == 1
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
