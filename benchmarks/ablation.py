@@ -113,11 +113,19 @@ def main() -> None:
     ]
     name = f"ablation-{options.name}"
     records, others = recorded(name, jobs[0])
+    if others and not records:
+        raise SystemExit(
+            f"error: {record.RESULTS / name}.json has {len(others)} runs, all with other "
+            f"arguments, such as {others[-1]['arguments']!r}, and they would leave its table. "
+            "Give --overrides as they have them, or RESULTS=FOLDER for a table of your own."
+        )
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
-    known = sorted({*seeds, *(seed for _, seed in records)})
-    measurement = Measurement(name, title, device="cpu", seeds=known)
+    measurement = Measurement(name, title, device="cpu", seeds=())
 
     def save() -> None:
+        now, others = recorded(name, jobs[0])  # another call may have added to them
+        records.update(now | records)
+        measurement.about["seeds"] = sorted({seed for _, seed in records})
         seconds = sum(source["seconds"] for source in records.values())
         sources = [*records.values(), *others]
         measurement.save(table(records, plan), sources=sources, seconds=seconds)
@@ -162,12 +170,6 @@ def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
             records[variant, source["seed"]] = source
         else:
             others.append(source)
-    if others and not records:
-        raise SystemExit(
-            f"error: {path} has {len(others)} runs, all with other arguments, such as "
-            f"{others[-1]['arguments']!r}, and they would leave its table. Give --overrides as "
-            "they have them, or RESULTS=FOLDER for a table of your own."
-        )
     return records, others
 
 

@@ -183,6 +183,30 @@ def test_a_core_whose_program_could_not_begin_is_free_again(monkeypatch):
     assert cores.qsize() == 1
 
 
+def test_what_two_calls_at_once_have_run_is_all_in_the_file(run, tmp_path, monkeypatch):
+    """And it names no seed that nobody has run yet."""
+    path = tmp_path / "results/ablation-digits.json"
+    path.parent.mkdir()
+
+    def found(job, plan=None):
+        about = {"variant": job.variant, "seed": job.seed, "arguments": job.arguments}
+        figures = {"test_bits_per_dim": 2.0}
+        return about | {"figures": figures, "test": 2.0, "test_without": [2.0], "seconds": 1.0}
+
+    def training(jobs, cores):
+        others = [job for job in jobs if job.seed == 0]
+        path.write_text(json.dumps({"sources": [found(job) for job in others]}))
+        yield next(job for job in jobs if job.seed == 1)
+
+    monkeypatch.setattr(ablation, "run", training)
+    monkeypatch.setattr(ablation, "record_of", found)
+    measurement = run("--seeds", "0", "1", "2")
+    runs = {(source["variant"], source["seed"]) for source in measurement["sources"]}
+    assert runs == {("linear", 0), ("softmax", 0), ("linear", 1)}
+    assert [row["runs"] for row in measurement["rows"]] == [2, 1]
+    assert measurement["seeds"] == [0, 1]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_ablation_that_is_stopped_ends_its_runs_and_goes_on_with_them(tmp_path, number):
     words = [*SMALL[1:], "trainer.max_epochs=2000", "--runs", str(tmp_path / "runs")]
