@@ -79,7 +79,8 @@ class Job(NamedTuple):
         """What makes the run what it is, wherever it is made."""
         plan = PLANS[self.name]
         words = (*plan.arguments, *plan.variants[self.variant], *self.overrides)
-        return " ".join(without_places(word) for word in words if not word.startswith("paths."))
+        kept = (word for word in words if not word.startswith("paths."))
+        return " ".join(without_places(word, near=False) for word in kept)
 
     @property
     def command(self) -> list[str]:

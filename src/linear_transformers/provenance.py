@@ -96,13 +96,18 @@ def command() -> str:
     return shlex.join(["uv", "run", *own, *words, *map(without_places, arguments)])
 
 
-def without_places(argument: str) -> str:
-    """Shorten absolute paths: to relative ones, below ~, or else to their last name."""
+def without_places(argument: str, *, near: bool = True) -> str:
+    """Shorten absolute paths: to relative ones, below ~, or else to their last name.
+
+    Args:
+        argument: An argument of a command.
+        near: Whether paths may be relative ones, or below ~; else they are all alike.
+    """
 
     def shortened(place: str) -> str:
         path = Path(place)
         for folder, sign in ((Path.cwd(), "."), (Path(os.environ.get("HOME", "/")), "~")):
-            if folder.name and path.is_relative_to(folder):
+            if near and folder.name and path.is_relative_to(folder):
                 return str(sign / path.relative_to(folder))
         return f".../{path.name}"
 

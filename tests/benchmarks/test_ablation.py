@@ -103,11 +103,14 @@ def test_differences_are_those_of_the_runs_images(made):
     assert row["against softmax"].endswith(f": {verdict}")
 
 
-def test_a_run_is_the_same_wherever_its_data_are(tmp_path):
+@pytest.mark.parametrize("place", ["/mnt/b/speech", "/home/b/data/speech", f"{PROJECT}/speech"])
+def test_a_run_is_the_same_wherever_its_data_are(place, tmp_path, monkeypatch):
     """And no file tells where that was."""
+    monkeypatch.setenv("HOME", "/home/b")
+    monkeypatch.chdir(PROJECT)
     job, other = (
-        ablation.Job("speechocean", "linear", 0, tmp_path, ("paths.data=x", f"data.path={place}"))
-        for place in ("/mnt/a/speech", "/home/b/speech")
+        ablation.Job("speechocean", "linear", 0, tmp_path, ("paths.data=x", f"data.path={path}"))
+        for path in ("/mnt/a/speech", place)
     )
     assert job.arguments == other.arguments
     assert job.arguments.endswith("data.path=.../speech")
