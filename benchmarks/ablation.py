@@ -19,6 +19,7 @@ what lies within two standard errors, both together.
 
 import hashlib
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -30,6 +31,7 @@ from operator import sub
 from pathlib import Path
 from queue import SimpleQueue
 from statistics import fmean, median, median_low, stdev
+from threading import Event
 from typing import Any, NamedTuple
 
 import torch
@@ -212,10 +214,11 @@ def record_of(job: Job, plan: Plan) -> dict[str, Any]:
 def run(jobs: Sequence[Job], cores: Sequence[int]) -> Generator[Job]:
     """Run jobs, one a core, and yield each as soon as it is done; a finished run ends at once.
 
-    Where this is closed or stopped, runs save what they have, and end.
+    Where this is closed or stopped, or one has failed, the others save what they have, and end.
     """
     free: SimpleQueue[int] = SimpleQueue()
     begun: list[subprocess.Popen[str]] = []
+    over = Event()
     for core in cores:
         free.put(core)
 
@@ -232,24 +235,25 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Generator[Job]:
                 preexec_fn=lambda: os.sched_setaffinity(0, {core}),
             )
             begun.append(program)
+            if over.is_set():  # a failure that was seen only after this one had its turn
+                program.terminate()
             printed = "".join(program.communicate())
         finally:
             free.put(core)
         if program.returncode:
-            raise SystemExit(f"{' '.join(job.command)}\n{printed}")
+            raise SystemExit(f"{shlex.join(job.command)}\n{printed}")
         return job
 
     pool = ThreadPoolExecutor(len(cores))
     try:
         futures = [pool.submit(train, job) for job in jobs]
         yield from (each.result() for each in as_completed(futures))
-    except (Stopped, GeneratorExit):
+    finally:
+        over.set()
         pool.shutdown(wait=False, cancel_futures=True)
         for program in begun:
             program.terminate()
-        raise
-    finally:  # where one has failed, the others are not begun
-        pool.shutdown(cancel_futures=True)
+        pool.shutdown()
 
 
 def table(records: Records, plan: Plan) -> list[dict[str, Any]]:

@@ -146,6 +146,35 @@ def test_runs_with_other_overrides_are_others(run, first, tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
+def failed(communicate=lambda: ("", "error: no memory")) -> SimpleNamespace:
+    """Return a program that fails."""
+    return SimpleNamespace(communicate=communicate, returncode=1, terminate=lambda: None)
+
+
+def test_what_runs_beside_a_failed_run_is_stopped(monkeypatch):
+    """It goes on by the same command; the failure would be said only hours later."""
+    begun, stopped = threading.Event(), threading.Event()
+
+    def failing():
+        assert begun.wait(20)
+        return "", "error: no memory"
+
+    def waiting():
+        begun.set()
+        assert stopped.wait(20)
+        return "", ""
+
+    other = SimpleNamespace(communicate=waiting, returncode=143, terminate=stopped.set)
+    monkeypatch.setattr(
+        ablation.subprocess, "Popen", lambda x, **_: failed(failing) if "seed=0" in x else other
+    )
+    overrides = ("data.path=${paths.data}/x",)
+    jobs = [ablation.Job("digits", "linear", seed, Path(), overrides) for seed in (0, 1)]
+    with pytest.raises(SystemExit, match=r"'data.path=\$\{paths.data\}/x'\nerror: no memory"):
+        next(ablation.run(jobs, [0, 1]))
+    assert stopped.is_set()
+
+
 def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
     """But for one that may have begun before the failure was seen."""
     begun, stopped = [], threading.Event()
@@ -162,7 +191,7 @@ def test_what_follows_a_failed_run_is_not_begun(run, monkeypatch):
             return given(command, **options)
         begun.append(command)
         assert len(begun) == 1 or stopped.wait(60)
-        return SimpleNamespace(communicate=lambda: ("", "error: no memory"), returncode=1)
+        return failed()
 
     monkeypatch.setattr(ablation.subprocess, "Popen", failing)
     monkeypatch.setattr(ablation, "ThreadPoolExecutor", Pool)
