@@ -116,6 +116,7 @@ def main() -> None:
     ]
     name = f"ablation-{options.name}"
     records, others = recorded(name, jobs[0])
+    own = (record.content_of(name, PROJECT / "results") or {"sources": ()})["sources"]
     if others and not records:
         raise SystemExit(
             f"error: {record.RESULTS / name}.json has {len(others)} runs, all with other "
@@ -136,7 +137,7 @@ def main() -> None:
     waiting = [job for job in jobs if (job.variant, job.seed) not in records]
     if not waiting:
         save()  # the table may be another one
-    print(remaining(waiting, records, len(options.cores)), flush=True)
+    print(remaining(waiting, records, len(options.cores), own), flush=True)
     try:
         with catching(), closing(run([*waiting], options.cores)) as finished:
             for job in finished:
@@ -144,7 +145,7 @@ def main() -> None:
                 save()
                 waiting.remove(job)
                 print(f"{job.variant}, seed {job.seed}: {found['test']:.4f}")
-                print(remaining(waiting, records, len(options.cores)), flush=True)
+                print(remaining(waiting, records, len(options.cores), own), flush=True)
     except Stopped as stopped:
         print(f"stopped {stopped}; the same command goes on")
         raise SystemExit(stopped.exit_code) from stopped
@@ -176,16 +177,20 @@ def recorded(name: str, job: Job) -> tuple[Records, list[dict[str, Any]]]:
     return records, others
 
 
-def remaining(waiting: Sequence[Job], records: Records, cores: int) -> str:
-    """Return how many runs are to come, and how long that is by what the others took."""
+def remaining(
+    waiting: Sequence[Job], records: Records, cores: int, own: Sequence[dict[str, Any]] = ()
+) -> str:
+    """Return how many runs are to come, and how long that is by what the others took, or else
+    by what the runs of the project's own table did."""
     runs = f"{len(waiting)} of {len(waiting) + len(records)} runs to come"
-    if not (waiting and records):
+    sources = [*records.values()] or own
+    if not (waiting and sources):
         return runs
     taken: dict[str, list[float]] = {}
-    for (variant, _), found in records.items():
-        taken.setdefault(variant, []).append(found["seconds"])
+    for found in sources:
+        taken.setdefault(found["variant"], []).append(found["seconds"])
     # The lower of two: a run that was interrupted may have waited for days.
-    usual = median(found["seconds"] for found in records.values())  # of a variant without a run
+    usual = median(found["seconds"] for found in sources)  # of a variant without a run
     seconds = sum(median_low(taken.get(job.variant, [usual])) for job in waiting) / cores
     return f"{runs}, some {timedelta(seconds=round(seconds))} on as many cores as now"
 

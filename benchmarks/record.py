@@ -32,13 +32,17 @@ NEEDS = (*RUN_NEEDS, "threads", "seeds", "seconds")
 Rows = Sequence[dict[str, Any]]
 
 
-def content_of(name: str) -> dict[str, Any] | None:
-    """Return the content of results/<name>.json; None where nothing was measured.
+def content_of(name: str, folder: Path | None = None) -> dict[str, Any] | None:
+    """Return the content of a measurement's file; None where nothing was measured.
+
+    Args:
+        name: The name of the file, <name>.json.
+        folder: Where it is; None is `RESULTS`.
 
     Raises:
         SystemExit: It is torn, or no JSON.
     """
-    path = RESULTS / f"{name}.json"
+    path = (folder or RESULTS) / f"{name}.json"
     try:
         return json.loads(path.read_text()) if path.is_file() else None
     except ValueError as error:

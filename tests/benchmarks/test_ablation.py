@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from benchmarks import ablation, gallery, record
 from linear_transformers.provenance import ABSOLUTE
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.runs.folder import locked
+from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.loading import load
 from tests.conftest import PROJECT, composed
 
@@ -300,6 +302,22 @@ def test_what_is_to_come_is_told(first):
     records["linear", 1]["seconds"] = 1e6  # interrupted, and continued days later
     assert ablation.remaining(waiting[:1], records, 1).endswith(" 0:01:00 on as many cores as now")
     assert ablation.remaining([], records, 2) == "0 of 4 runs to come"
+
+
+def test_what_a_table_anew_takes_is_told_by_the_projects_own(run, monkeypatch, capsys):
+    own = json.loads((PROJECT / "results/ablation-digits.json").read_text())["sources"]
+    seconds = [x["seconds"] for x in own if x["variant"] in ("linear", "softmax")]
+
+    def stopped(jobs, cores):
+        raise Stopped(signal.SIGINT)
+        yield
+
+    monkeypatch.setattr(ablation, "run", stopped)
+    with pytest.raises(SystemExit):
+        run("--cores", "0", "1")
+    told = re.match(r"4 of 4 runs to come, some 0:(\d\d):(\d\d) on", capsys.readouterr().out)
+    assert told is not None
+    assert 2 * min(seconds) <= 60 * int(told[1]) + int(told[2]) <= 2 * max(seconds)
 
 
 def test_runs_keep_their_learning_curves(first):
