@@ -116,9 +116,9 @@ def test_a_profile_is_kept_with_the_run(tmp_path):
     assert "run_training_batch" in (tmp_path / "a/fit-profile.txt").read_text()
 
 
-def test_the_librarys_example_runs():
+def test_the_librarys_examples_run():
     blocks = re.findall(r"```python\n(.*?)```", (PROJECT / "docs/library.md").read_text(), re.S)
-    (example,) = (block for block in blocks if block.startswith("import torch"))
     namespace: dict = {}
-    exec(example, namespace)
-    assert namespace["output"].shape == (2, 8, 32)
+    for example, shape in zip(blocks[1:], [(2, 8, 32), (2, 256)], strict=True):
+        exec(example, namespace)
+        assert namespace["output"].shape == shape

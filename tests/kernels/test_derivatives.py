@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from linear_transformers.attention import DeltaAttention, LinearAttention
+from linear_transformers.attention import DeltaAttention, LinearAttention, SoftmaxAttention
 from linear_transformers.feature_maps import Elu
 from linear_transformers.kernels.convolution import convolved
 from linear_transformers.kernels.dropout import dropout
@@ -47,6 +48,15 @@ def test_of_layers(mixer):
     (gradient,) = torch.autograd.grad(layer(*inputs).square().sum(), inputs, create_graph=True)
     gradient.square().sum().backward()  # a penalty that weights are trained by
     assert all(weight.grad is not None for weight in layer.parameters())
+
+
+def test_of_softmax_by_pytorchs_own_definition():
+    """Its kernel for CPUs has no second derivatives, which docs/library.md says."""
+    attention, inputs = SoftmaxAttention(2, 3), leaves(*[(2, 5, 2, 3)] * 3)
+    with pytest.raises(RuntimeError, match="attention_for_cpu_backward is not implemented"):
+        gradgradcheck(attention, inputs)
+    with sdpa_kernel(SDPBackend.MATH):
+        assert gradgradcheck(attention, inputs)
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
