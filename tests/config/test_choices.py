@@ -70,7 +70,7 @@ def test_options_that_a_class_hands_on_are_those_of_its_base():
         ({"share": "much"}, ("part.share='much'", "number")),
         ({"share": float("inf")}, ("part.share=inf", "finite")),
         ({"share": True}, ("part.share=True", "number")),
-        ({"names": 3}, ("part.names=3", "list")),
+        ({"names": 3}, ("part.names=3", "a list, such as [3]")),
     ],
 )
 def test_what_a_signature_does_not_declare_is_refused(given, words, raises_one_line):

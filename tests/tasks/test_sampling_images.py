@@ -365,6 +365,7 @@ def test_a_folder_is_written_over_when_asked_and_nothing_foreign_goes(sampled, r
         ("rows=9", ("rows=9", "8 rows")),
         ("images=181", ("images=181", "180 test images")),
         ("index=[180]", ("index=180", "0 to 179")),
+        ("index=7", ("index=7:", "a list", "[7]")),
         ("device=abacus", ("device=abacus", "device=cpu")),
         ("data_root=.", ("data_root=.", "has no folder")),
         ("image=nowhere.png", ("image=nowhere.png", "does not exist")),

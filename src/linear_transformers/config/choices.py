@@ -400,6 +400,10 @@ def _expected(error: ValidationError) -> str:
                 words += [f"it must be {in_words(end, limit)}" for end, limit in limits.items()]
             case "literal_error":
                 choices.append(limits["expected"].replace(" or ", ", "))
+            case "list_type" | "tuple_type":
+                words.append(f"it must be a list, such as [{fault['input']}]")
+            case "missing":  # of a tuple
+                words.append("it has too few values")
             case "none_required" | "is_instance_of" | "predicate_failed":
                 pass  # of no help to a person
             case _:
