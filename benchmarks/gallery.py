@@ -3,8 +3,8 @@
     uv run python -m benchmarks.gallery mnist-small
     uv run python -m benchmarks.gallery digits-models --variants linear softmax --runs runs
 
-Of each variant the run with the smallest seed that is there; the same images, noise and seed for
-all. The picture is results/ablation-NAME-images.png.
+Of each variant the run of the table with the smallest seed that is there; the same images, noise
+and seed for all. The picture is results/ablation-NAME-images.png.
 """
 
 import math
@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks import record
-from benchmarks.ablation import Job
+from benchmarks.ablation import Job, recorded
 from benchmarks.plans import PLANS
 from benchmarks.usage import parser_of
 from linear_transformers.data.masks import mask_of
@@ -35,11 +35,13 @@ def main() -> None:
     plan = PLANS[options.name]
     tiles = []
     for variant in plan.chosen(options.variants):
-        jobs = (
+        jobs = [
             Job(options.name, variant, seed, options.runs, tuple(options.overrides))
             for seed in plan.seeds
-        )
-        checkpoints = (job.folder / "checkpoints/best.ckpt" for job in jobs)
+        ]
+        records, _ = recorded(f"ablation-{options.name}", jobs[0])  # others are not finished
+        finished = (job for job in jobs if (variant, job.seed) in records)
+        checkpoints = (job.folder / "checkpoints/best.ckpt" for job in finished)
         path = next((path for path in checkpoints if path.is_file()), None)
         if path is None:
             print(f"{variant} was not trained here", file=sys.stderr)
