@@ -240,7 +240,7 @@ def run(jobs: Sequence[Job], cores: Sequence[int]) -> Generator[Job]:
                 preexec_fn=lambda: os.sched_setaffinity(0, {core}),
             )
             begun.append(program)
-            if over.is_set():  # a failure that was seen only after this one had its turn
+            if over.is_set():  # which came as this one began
                 program.terminate()
             printed = "".join(program.communicate())
         finally:

@@ -33,15 +33,17 @@ def main() -> None:
     parser.add_argument("--overrides", nargs="+", default=[], help="as the ablation was given them")
     options = parser.parse_args()
     plan = PLANS[options.name]
+    jobs = [
+        Job(options.name, variant, seed, options.runs, tuple(options.overrides))
+        for variant in plan.chosen(options.variants)
+        for seed in plan.seeds
+    ]
+    records, _ = recorded(f"ablation-{options.name}", jobs[0])  # others may be half trained
+    finished = [job for job in jobs if (job.variant, job.seed) in records]
     tiles = []
     for variant in plan.chosen(options.variants):
-        jobs = [
-            Job(options.name, variant, seed, options.runs, tuple(options.overrides))
-            for seed in plan.seeds
-        ]
-        records, _ = recorded(f"ablation-{options.name}", jobs[0])  # others are not finished
-        finished = (job for job in jobs if (variant, job.seed) in records)
-        checkpoints = (job.folder / "checkpoints/best.ckpt" for job in finished)
+        folders = (job.folder for job in finished if job.variant == variant)
+        checkpoints = (folder / "checkpoints/best.ckpt" for folder in folders)
         path = next((path for path in checkpoints if path.is_file()), None)
         if path is None:
             print(f"{variant} was not trained here", file=sys.stderr)
