@@ -60,7 +60,7 @@ MODELS = {
     "scaled": (NONE | {"mixer": attending(LinearAttention, feature_map=Elu, scale=0.3, eps=0.5),
                        "feedforward_dim": 13}, Categorical(BYTES.num_values), BYTES),
     "delta": (NONE | {"mixer": DeltaNet}, Categorical(BYTES.num_values), BYTES),
-    "gated delta": (CONVOLUTION | {"mixer": partial(GatedDeltaNet, expand_k=1, expand_v=2)},
+    "gated delta": (CONVOLUTION | {"mixer": partial(GatedDeltaNet, expand_k=1.0, expand_v=2.0)},
                     MIXTURE, IMAGE),
 }  # fmt: skip
 
@@ -252,7 +252,7 @@ def test_four_layers_of_width_128_are_about_a_megabyte():
         ),
         (
             "delta",
-            {"local": partial(GatedDeltaNet, expand_k=1, expand_v=1), "local_every": 2},
+            {"local": partial(GatedDeltaNet, expand_k=1.0, expand_v=1.0), "local_every": 2},
             ["layers alike"],
         ),
         ("paper", {"distribution": object()}, ["Categorical", "object"]),

@@ -196,7 +196,7 @@ class MultiHead(Mixer[MixerState]):
                 inputs = past.last_before(mixed, self.convolution.width - 1)
             mixed, inputs = self.convolution(mixed, inputs)
         position = 0 if position is None else position
-        rotation = self._rotation(x, position, x.shape[1])
+        rotation = self._rotation(x, position)
         outputs, past = self.mix(*self._heads(mixed), x, past, rotation)
         after = position + x.shape[1] if self.rotary else None
         return self._output(outputs, gate), MixerState(past, inputs, after)
@@ -209,7 +209,7 @@ class MultiHead(Mixer[MixerState]):
         if self.convolution is not None:
             assert inputs is not None
             mixed, inputs = self.convolution.step(mixed, inputs)
-        rotation = None if position is None else self._rotation(x_i, position, 1)
+        rotation = None if position is None else self._rotation(x_i[:, None], position)
         outputs, past = self.mix_one(*self._heads(mixed), x_i, past, rotation, in_place=in_place)
         after = None if position is None else position + 1
         return self._output(outputs, gate), MixerState(past, inputs, after)
@@ -233,11 +233,11 @@ class MultiHead(Mixer[MixerState]):
         mixed = sum(self.widths)  # split, whose gradient is one copy: that of slices is several
         return projected.split((mixed, projected.shape[-1] - mixed), -1)
 
-    def _rotation(self, x: Tensor, start: int | Int[Tensor, "1"], count: int) -> Rotation | None:
+    def _rotation(self, x: Hidden, start: int | Int[Tensor, "1"]) -> Rotation | None:
         """Return the rotation of some positions, where there are rotary ones."""
         if not self.rotary:
             return None
-        return Rotation(start + torch.arange(count, device=x.device))
+        return Rotation(start + torch.arange(x.shape[1], device=x.device))
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return queries, keys and values, head by head."""
@@ -320,14 +320,14 @@ class MultiHeadAttention(MultiHead):
         mixed, gate = self._projected(SEQUENCE, x)
         if self.convolution is not None:
             mixed, _ = self.convolution(mixed)
-        heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0, x.shape[1]))
+        heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0))
         return self._output(self.attention(*heads, **more), gate)
 
     def bidirectional(self, x: Hidden, lengths: Lengths | None = None) -> Hidden:
         mixed, gate = self._projected(SEQUENCE, x)
         if self.convolution is not None:
             mixed = self.convolution.centred(mixed, lengths)
-        heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0, x.shape[1]))
+        heads, more = self._rotated(*self._heads(mixed), self._rotation(x, 0))
         return self._output(self.attention.bidirectional(*heads, lengths, **more), gate)
 
     def empty_past(
