@@ -12,6 +12,7 @@ sources    the origin of rows that were taken over: training runs (`collect.sour
 import json
 import os
 import re
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,10 +59,19 @@ class Measurement:
         title: The heading in RESULTS.md.
         device: The torch device that is measured.
         seeds: The random seeds; for trained models, those of their training.
+
+    Raises:
+        SystemExit: The file could not be written at the end.
     """
 
     def __init__(self, name: str, title: str, *, device: str, seeds: Iterable[int | None]):
         self.path = RESULTS / f"{name}.json"
+        there = next(parent for parent in self.path.absolute().parents if parent.exists())
+        try:
+            tempfile.TemporaryFile(dir=there).close()
+        except OSError as error:
+            told = f"error: {self.path} cannot be written: {there}: {error.strerror}."
+            raise SystemExit(f"{told} Give another folder, by RESULTS=FOLDER.") from error
         self.title = title
         self.started = time.monotonic()
         self.about = {

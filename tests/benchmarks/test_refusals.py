@@ -134,6 +134,15 @@ def test_a_measurement_that_is_torn(program, monkeypatch, results):
     assert [file.name for file in results.parent.rglob("*") if file.is_file()] == [path.name]
 
 
+@pytest.mark.parametrize(("program", "words"), [(ablation, ["digits"]), (startup, [])])
+def test_results_that_could_not_be_written_are_refused_first(program, words, monkeypatch, results):
+    results.write_text("a file, where a folder is to be")
+    line = refused(program, monkeypatch, *words)
+    assert f"{results}/" in line
+    assert "cannot be written" in line
+    assert "RESULTS=FOLDER" in line
+
+
 def test_two_models_of_one_name(monkeypatch, results):
     """Of two seeds, one would stand for both."""
     stack = SimpleNamespace(mixer_name="linear")
