@@ -30,7 +30,7 @@ from math import hypot
 from operator import sub
 from pathlib import Path
 from queue import SimpleQueue
-from statistics import fmean, median, median_low, stdev
+from statistics import fmean, median, median_low, mode, stdev
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -118,10 +118,12 @@ def main() -> None:
     records, others = recorded(name, jobs[0])
     own = (record.content_of(name, PROJECT / "results") or {"sources": ()})["sources"]
     if others and not records:
+        usual = mode(run["arguments"] for run in others if run["variant"] == others[0]["variant"])
         raise SystemExit(
             f"error: {record.RESULTS / name}.json has {len(others)} runs, all with other "
-            f"arguments, such as {others[-1]['arguments']!r}, and they would leave its table. "
-            "Give --overrides as they have them, or RESULTS=FOLDER for a table of your own."
+            f"arguments, such as {usual!r}, and they would leave its table. For a table of your "
+            "own, put RESULTS=FOLDER before the command; to go on with theirs, give --overrides "
+            "as they have them."
         )
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
     measurement = Measurement(name, title, device="cpu", seeds=())

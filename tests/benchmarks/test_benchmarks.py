@@ -341,6 +341,25 @@ def test_a_run_that_did_not_say_how_it_came_about_is_not_reported(
     assert not (tmp_path / "RESULTS.md").exists()
 
 
+@pytest.mark.parametrize(
+    "lost", [*record.NEEDS, *(f"{name} of a run" for name in record.RUN_NEEDS)]
+)
+def test_a_measurement_that_does_not_say_how_it_came_about_is_not_reported(
+    lost, results, monkeypatch
+):
+    measurement = record.Measurement("speed", "Speed", device="cpu", seeds=[0])
+    origin = {"run": "a", **measurement.about}
+    measurement.save([{"ms": 1.0}], sources=[origin])
+    call(report, monkeypatch)
+    name, _, of_run = lost.partition(" of ")
+    content = json.loads(measurement.path.read_text())
+    whose = content["sources"][0] if of_run else content
+    del next(part for part in (whose, whose["machine"]) if name in part)[name]
+    measurement.path.write_text(json.dumps(content))
+    with pytest.raises(SystemExit, match=rf"speed\.json lacks: {lost.replace('_gb', '')}"):
+        call(report, monkeypatch)
+
+
 def test_a_picture_is_with_the_measurement_whose_name_it_has(results):
     results.mkdir()
     for name in ("a.png", "a-curves.png", "ab-curves.png", "ab.json"):
