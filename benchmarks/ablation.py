@@ -116,7 +116,7 @@ def main() -> None:
     ]
     name = f"ablation-{options.name}"
     records, others = recorded(name, jobs[0])
-    own = (record.content_of(name, PROJECT / "results") or {"sources": ()})["sources"]
+    own = (record.content_of(name, record.OWN) or {"sources": ()})["sources"]
     if others and not records:
         usual = mode(run["arguments"] for run in others if run["variant"] == others[0]["variant"])
         raise SystemExit(
@@ -126,7 +126,7 @@ def main() -> None:
             "as they have them."
         )
     title = f"Ablation on {options.name}: differences are paired by seed, less is better"
-    measurement = Measurement(name, title, device="cpu", seeds=())
+    measurement = Measurement(name, title, device="cpu", seeds=(), tells=False)
 
     def save() -> None:
         now, others = recorded(name, jobs[0])  # another call may have added to them

@@ -5,13 +5,16 @@
 
 Variants are those of benchmarks/plans.py, with weights at random, which cost the same. They take
 turns, in float32; medians count. A training step is the loss and its gradients on one batch of the
-data, without an optimizer. Of sequences, a step of sampling is measured by the stepper that
+data, without an optimizer; where batches differ, as those of speech do, it is the mean of an epoch,
+which is measured whole. Of sequences, a step of sampling is measured by the stepper that
 sample.py would choose, by the model's own step in PyTorch, and by running `forward` again, without
 a cache: like with like, at a quarter, a half and three quarters of a sequence's length or nearby.
 """
 
 import argparse
 import time
+from collections.abc import Iterable
+from itertools import chain, repeat
 from statistics import fmean, median
 from typing import Any
 
@@ -53,7 +56,7 @@ def main() -> None:
     plan = PLANS[options.name]
     title = f"What models cost on {options.name}"
     measurement = Measurement(f"costs-{options.name}", title, device="cpu", seeds=[0])
-    conf, batch = Configurations.of("train"), None
+    conf, loader = Configurations.of("train"), None
     tasks: dict[str, Task] = {}
     for variant in plan.chosen(options.variants):
         words = (*plan.arguments, *plan.variants[variant], *options.overrides)
@@ -61,15 +64,21 @@ def main() -> None:
         with refusing():
             job = TrainJob(**checked(TrainJob, composed(conf, *words), ""))
             data = job.data()
-            batch = next(iter(data.loader("train"))) if batch is None else batch
+            loader = data.loader("train") if loader is None else loader
             tasks[variant] = build_task(job.task, job.model, data.shape)
+    assert loader is not None
+    first = next(iter(loader))
+    alike = all(isinstance(task, SequenceTask) for task in tasks.values())
+    batches = repeat(first, options.rounds) if alike else loader
     with thread_count(options.threads):
-        training = training_milliseconds(tasks, batch, options.rounds)
+        training = training_milliseconds(tasks, first, batches)
+        average = median if alike else fmean
         rows = [
             {
                 "variant": variant,
                 "parameters": sum(each.numel() for each in task.model.parameters()),
-                "ms_per_training_step": round(training[variant], 1),
+                "ms_per_training_step": round(average(training[variant]), 1),
+                **({} if alike else {"seconds_per_epoch": round(sum(training[variant]) / 1000, 1)}),
                 **(sampling_costs(task, options) if isinstance(task, SequenceTask) else {}),
             }
             for variant, task in tasks.items()
@@ -78,17 +87,24 @@ def main() -> None:
     print(f"{markdown(rows)}\nwritten to {path}")
 
 
-def training_milliseconds(tasks: dict[str, Task], batch: Any, rounds: int) -> dict[str, float]:
-    """Return the median milliseconds of the loss and its gradients, of each task in turns."""
+def training_milliseconds(
+    tasks: dict[str, Task], first: Any, batches: Iterable[Any]
+) -> dict[str, list[float]]:
+    """Return the milliseconds of the loss and its gradients on each batch, of each task in turns.
+
+    Args:
+        tasks: The tasks, by their names.
+        first: A batch that is not counted: with it code is compiled, and memory allocated.
+        batches: Those that are.
+    """
     times: dict[str, list[float]] = {name: [] for name in tasks}
-    for turn in range(rounds + 1):
+    for batch in chain([first], batches):
         for name, task in tasks.items():
             task.model.train().zero_grad()
             begin = time.perf_counter()
             task.loss(batch).mean.backward()
-            if turn:  # the first compiles, and allocates
-                times[name].append(1000 * (time.perf_counter() - begin))
-    return {name: median(found) for name, found in times.items()}
+            times[name].append(1000 * (time.perf_counter() - begin))
+    return {name: found[1:] for name, found in times.items()}
 
 
 def sampling_costs(task: SequenceTask, options: argparse.Namespace) -> dict[str, Any]:

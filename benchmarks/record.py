@@ -15,6 +15,7 @@ import re
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ import torch
 from linear_transformers.files import replacing
 from linear_transformers.provenance import provenance
 
-RESULTS = Path(os.environ.get("RESULTS") or Path(__file__).parent.parent / "results")
+OWN = Path(__file__).parent.parent / "results"
+RESULTS = Path(os.environ.get("RESULTS") or OWN)
 # Times are comparable if these agree.
 ALIKE = ("title", "machine", "versions", "device", "threads")
 FIGURES = ("title", "note", "summary", "rows", "sources")
@@ -59,12 +61,15 @@ class Measurement:
         title: The heading in RESULTS.md.
         device: The torch device that is measured.
         seeds: The random seeds; for trained models, those of their training.
+        tells: Whether to print how long it took the last time, here or in the project's file.
 
     Raises:
         SystemExit: The file could not be written at the end.
     """
 
-    def __init__(self, name: str, title: str, *, device: str, seeds: Iterable[int | None]):
+    def __init__(
+        self, name: str, title: str, *, device: str, seeds: Iterable[int | None], tells: bool = True
+    ):
         self.path = RESULTS / f"{name}.json"
         there = next(parent for parent in self.path.absolute().parents if parent.exists())
         try:
@@ -72,6 +77,11 @@ class Measurement:
         except OSError as error:
             told = f"error: {self.path} cannot be written: {there}: {error.strerror}."
             raise SystemExit(f"{told} Give another folder, by RESULTS=FOLDER.") from error
+        before = content_of(name) or content_of(name, OWN)
+        if tells and before and before["seconds"] >= 1:
+            print(
+                f"the last time this took {timedelta(seconds=round(before['seconds']))}", flush=True
+            )
         self.title = title
         self.started = time.monotonic()
         self.about = {

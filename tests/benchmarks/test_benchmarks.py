@@ -341,6 +341,16 @@ def test_a_run_that_did_not_say_how_it_came_about_is_not_reported(
     assert not (tmp_path / "RESULTS.md").exists()
 
 
+def test_how_long_it_took_the_last_time_is_told(results, capsys):
+    about = {"device": "cpu", "seeds": [0]}
+    record.Measurement("speed", "Speed", **about).save([{"ms": 1.0}], seconds=754.6)
+    assert capsys.readouterr().out == ""
+    record.Measurement("speed", "Speed", **about)
+    assert capsys.readouterr().out == "the last time this took 0:12:35\n"
+    record.Measurement("startup", "Starting", **about)  # here never, but by the project
+    assert capsys.readouterr().out.startswith("the last time this took 0:0")
+
+
 @pytest.mark.parametrize(
     "lost", [*record.NEEDS, *(f"{name} of a run" for name in record.RUN_NEEDS)]
 )

@@ -37,10 +37,28 @@ def test_costs_are_of_the_models_that_the_plan_trains(measured):
         assert min(row["ms_per_training_step"], row["without_a_cache"]) > 0
 
 
-def test_models_of_speech_have_no_rate_of_sampling(measured, monkeypatch, tmp_path):
-    small = ("data.num_train=4", "data.num_val=2", "data.num_test=2", f"paths.data={tmp_path}")
-    plan = plans.PLANS["espeak-models"]
-    plan = plan._replace(arguments=(*plan.arguments, *small))
-    monkeypatch.setitem(plans.PLANS, "espeak-models", plan)
-    (row,) = measured("espeak-models", "linear")
-    assert [*row] == ["variant", "parameters", "ms_per_training_step"]
+@pytest.fixture
+def spoken(measured, monkeypatch, tmp_path):
+    """Measure a model of speech, of few sentences."""
+
+    def spoken() -> dict:
+        small = ("data.num_train=4", "data.num_val=2", "data.num_test=2", f"paths.data={tmp_path}")
+        plan = plans.PLANS["espeak-models"]
+        plan = plan._replace(arguments=(*plan.arguments, *small))
+        monkeypatch.setitem(plans.PLANS, "espeak-models", plan)
+        (row,) = measured("espeak-models", "linear")
+        return row
+
+    return spoken
+
+
+def test_models_of_speech_have_no_rate_of_sampling(spoken):
+    row = spoken()
+    assert [*row] == ["variant", "parameters", "ms_per_training_step", "seconds_per_epoch"]
+
+
+def test_a_step_of_batches_that_differ_is_the_mean_of_an_epoch(spoken, monkeypatch):
+    """The first batch of speech may be a fraction of the others."""
+    monkeypatch.setattr(costs, "training_milliseconds", lambda *_: {"linear": [10.0, 40.0, 250.0]})
+    row = spoken()
+    assert (row["ms_per_training_step"], row["seconds_per_epoch"]) == (100, 0.3)
