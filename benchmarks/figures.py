@@ -8,7 +8,8 @@ A paragraph or table with figures has a comment in the line before it, which no 
 
 Its numbers, those in code aside, are values in the tables of these files of results/, rounded as
 they stand; also *in* other units, such as bytes in megabytes. A line that links to such files has
-the values of these alone. Settings, and what others measured, are *given*. A
+the values of these alone; a line of a table that begins with the name of rows, such as that of a
+model, has theirs. Settings, and what others measured, are *given*. A
 figure that is computed has its formula, of numbers that are in the files or given.
 `<!-- given -->` stands before what holds no measurement at all.
 """
@@ -94,7 +95,7 @@ def faults_of(block: Block) -> list[str]:
     found: list[str] = []
     for line, shown in zip(block.text.split("\n"), text.split("\n"), strict=True):
         linked = LINK.findall(line)
-        these = known.of(linked) if linked else known
+        these = (known.of(linked) if linked else known).named(line)
         numbers = re.findall(rf"(?<![\w.])(?:{NUMBER})(?![\w]*\w)", shown)
         found += [x for x in numbers if x not in computed and not these.has(x)]
     return [f"{number} is in none of the files" for number in dict.fromkeys(found)]
@@ -112,13 +113,29 @@ class Known:
     def __init__(self, files: list[str], given: list[str], units: list[str]):
         self.given = {number.replace(",", "") for number in given}
         self.units = units
-        parts = (_content(name).get(part, []) for name in files for part in ("rows", "summary"))
-        values = {x for part in parts for x in _values(part)}
-        self.values = sorted({x * unit for unit in (1.0, *map(float, units)) for x in values})
+        contents = [_content(name) for name in files]
+        self.rows = [row for content in contents for row in content.get("rows", [])]
+        self.values = self._in_units(
+            [content.get(part, []) for content in contents for part in ("rows", "summary")]
+        )
 
     def of(self, files: list[str]) -> "Known":
         """Return the numbers that may stand where other files are meant."""
         return Known(files, [*self.given], self.units)
+
+    def named(self, line: str) -> "Known":
+        """Return the numbers that may stand in a line of a table: those of the rows that its first
+        cell names, if there are such."""
+        cell = line.split("|")[1].strip().strip("`") if line.startswith("|") else ""
+        if not (rows := [row for row in self.rows if cell and cell in row.values()]):
+            return self
+        found = Known([], [*self.given], self.units)
+        found.values = found._in_units(rows)
+        return found
+
+    def _in_units(self, content: Any) -> list[float]:
+        scales = (1.0, *map(float, self.units))
+        return sorted({x * scale for x in _values(content) for scale in scales})
 
     def has(self, number: str) -> bool:
         """Return whether a number is given, or a value as it would be rounded."""

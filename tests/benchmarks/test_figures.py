@@ -19,6 +19,7 @@ def faults(tmp_path, monkeypatch):
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     rows = [{"ms": 12.345, "bytes": 17408, "runs": 5, "against": "-0.121 ± 0.004"}]
     rows.append({"arguments": "model.dropout=0.5"})
+    rows.append({"model": "linear", "s": 4.75})
     measured = {"rows": rows, "sources": [{"seconds": 77, "curves": {"x": [3.5]}}]}
     (tmp_path / "speed.json").write_text(json.dumps(measured))
     (tmp_path / "space.json").write_text(json.dumps({"rows": [{"kB": 3.25}]}))
@@ -42,6 +43,7 @@ def faults(tmp_path, monkeypatch):
         "<!-- from speed; given 4 64 -->\nAt 64 values on 4 cores 12.3 ms.",
         "<!-- from speed; 6.2 = 77 / 12.345; 24.69 = 2 * 12.345; given 2 77 -->\n6.2, 24.69 times",
         "<!-- from speed space -->\n| 3.25 | [x](results/space.json) |\n| 12.3 | |",
+        "<!-- from speed; given 9.5 -->\n| `linear` | 4.75 | 9.5 |\n| `other` | 12.3 | 4.75 |",
         "<!-- from speed -->\nOn CIFAR-10 with LSH-4 12.3 ms.",
         "<!-- given -->\nPython 3.11, 0.5 seconds",
     ],
@@ -60,6 +62,7 @@ def test_a_page_with_measured_figures_has_no_fault(faults, text):
         ("<!-- from speed -->\n80 %, of 5", "80 is in none of the files"),
         ("<!-- from speed -->\nAfter 77 seconds", "77 is in none of the files"),
         ("<!-- from speed -->\nAt 0.5 of 8 heads", "0.5 is in none of the files"),
+        ("<!-- from speed space -->\n| `linear` | 12.3 |", "12.3 is in none of the files"),
         ("<!-- from speed space -->\n| 12.3 | [x](results/space.json) |", "12.3 is in none of"),
         ("<!-- from speed -->\nA curve's 3.5", "3.5 is in none of the files"),
         ("<!-- from speed; given 77; 6.3 = 77 / 12.345 -->\n6.3 times", "6.3 is 6.2373 by 77"),
