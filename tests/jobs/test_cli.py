@@ -363,6 +363,7 @@ LIGHTNINGS = "lightning.pytorch.callbacks"
         (("trainer.strategy=ddp_spawn",), "use ddp"),
         (("trainer.min_epochs=5", "trainer.max_epochs=2"), "is above"),
         (("trainer.max_epochs=0",), "trainer.max_epochs=0 trains nothing"),
+        (("trainer.limit_train_batches=0",), "trainer.limit_train_batches=0 trains nothing"),
         (("scheduler=on_plateau", "trainer.limit_val_batches=0"), "leaves no validation"),
         (("callbacks=early_stopping", "trainer.limit_val_batches=0"), "leaves no validation"),
         (("optimizer.maximize=true",), "optimizer.maximize"),

@@ -107,10 +107,11 @@ def check(job: TrainJob) -> None:
             f"trainer.strategy={options['strategy']} starts processes that cannot be given this "
             "run: use ddp."
         )
+    for name in ("max_epochs", "max_steps", "limit_train_batches"):
+        if job.train and options.get(name) == 0:
+            raise ValueError(f"trainer.{name}=0 trains nothing. Leave it out.")
     for unit in ("epochs", "steps"):
         least, most = (options.get(f"{end}_{unit}") for end in ("min", "max"))
-        if job.train and most == 0:
-            raise ValueError(f"trainer.max_{unit}=0 trains nothing. Leave it out.")
         if (least or 0) > (most or math.inf) > 0:
             raise ValueError(f"trainer.min_{unit}={least} is above trainer.max_{unit}={most}.")
     watches = job.scheduler.target is on_plateau or job.has(StopEarly)
