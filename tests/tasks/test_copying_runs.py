@@ -27,6 +27,8 @@ def test_a_run_reports_accuracy_words_and_state_and_its_model_copies(tmp_path):
     printed = run("sample", f"paths.runs={tmp_path}", "ckpt=a", "n=3")
     assert "whole words" in printed
     assert "of 3" in printed
+    message = complaint("sample", f"paths.runs={tmp_path}", "ckpt=a", "n=65")
+    assert "n=65 was asked for; there are 64 test words." in message
     message = complaint("sample", f"paths.runs={tmp_path}", "ckpt=a", "rows=3")
     assert "rows is not a key" in message
     message = complaint("transcribe", f"paths.runs={tmp_path}", "ckpt=a", "audio=.")

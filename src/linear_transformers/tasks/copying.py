@@ -45,7 +45,10 @@ class SampleCopies(Use[Trained]):
 
     def run(self, trained: Trained, watch: Watch) -> Outcome:
         """Copy test words in recurrent mode, and print them."""
-        rows, whole = trained.task.copies(trained.data(), self.n)
+        data = trained.data()
+        if self.n > (found := len(data.splits.test)):
+            raise ValueError(f"n={self.n} was asked for; there are {found} test words.")
+        rows, whole = trained.task.copies(data, self.n)
         with watch(claim_folder(trained.folder / "samples" / "copies", numbered=True)) as output:
             output.table("samples/copied", rows)
         print_words(rows)
