@@ -131,6 +131,12 @@ class SampleImages(Use[ImageModel]):
         if self.image is None and (self.resize or self.background):
             name = "resize=true" if self.resize else f"background={self.background}"
             raise ValueError(f"{name} is for a picture file of your own: image=FILE.")
+        tested = self.check or (self.mode == "complete" and self.image is None)
+        if self.data_root is not None and not tested:
+            raise ValueError(
+                f"data_root={self.data_root} is where test images are taken from, and none are. "
+                "Leave it out."
+            )
         if self.mode == "generate":
             for name in ("rows", "image", "index", "images", "mask"):
                 if (value := getattr(self, name)) is not None:
