@@ -389,6 +389,8 @@ LIGHTNINGS = "lightning.pytorch.callbacks"
         (("-m", "seed=1,2", "hydra.sweep.dir=/proc/a"), "Give hydra.sweep.dir=DIR"),
         (("model=[softmax,linear]",), "model is one choice"),
         (("model/feature_map=[elu,relu]",), "model/feature_map is one choice"),
+        (("experiment=null",), "experiment=null names no choice. Leave it out, or"),
+        (("logger=null",), "or choose one of mlflow, none"),
         (("+proposed.transformer.depth=2",), "Set model.KEY=VALUE"),
         (("model.feedforward_dim=true",), "true and false are none"),
         (("trainer.max_epochs=true",), "true and false are none"),

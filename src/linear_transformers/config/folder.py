@@ -130,6 +130,11 @@ class Configurations:
                 raise ValueError(unknown_key(top, self.keys, self._places_of(top)))
             if name in self.groups and top not in SEVERAL and word[key.end() :].startswith("["):
                 raise ValueError(f"{word} names a list, and {name} is one choice.")
+            if name in self.groups and word[key.end() :] == "null":
+                choices = ", ".join(self.choices(name))
+                raise ValueError(
+                    f"{word} names no choice. Leave it out, or choose one of {choices}."
+                )
             if name == "paths" and word[0] == "~":  # with which Hydra's own places would go
                 raise ValueError(f"{word}: every program has paths. Name others: paths.runs=DIR")
             if re.match(r"\+\+?proposed[.=]", word):
