@@ -32,6 +32,7 @@ from linear_transformers.pictures.tables import markdown
 from linear_transformers.sampling import (
     RecomputedStepper,
     RecurrentStepper,
+    Stepper,
     step_milliseconds,
     stepper_of,
 )
@@ -72,6 +73,7 @@ def main() -> None:
     batches = repeat(first, options.rounds) if alike else loader
     with thread_count(options.threads):
         training = training_milliseconds(tasks, first, batches)
+        sampling = sampling_costs(tasks, options)
         average = median if alike else fmean
         rows = [
             {
@@ -79,7 +81,7 @@ def main() -> None:
                 "parameters": sum(each.numel() for each in task.model.parameters()),
                 "ms_per_training_step": round(average(training[variant]), 1),
                 **({} if alike else {"seconds_per_epoch": round(sum(training[variant]) / 1000, 1)}),
-                **(sampling_costs(task, options) if isinstance(task, SequenceTask) else {}),
+                **sampling.get(variant, {}),
             }
             for variant, task in tasks.items()
         ]
@@ -107,31 +109,42 @@ def training_milliseconds(
     return {name: found[1:] for name, found in times.items()}
 
 
-def sampling_costs(task: SequenceTask, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the rates at which sequences are drawn, and the bytes of a sequence's state."""
-    model, length = task.model.eval().requires_grad_(False), task.shape.length
-    chosen = stepper_of(model)
-    steppers = {
-        chosen.name: chosen,
-        RecurrentStepper.name: RecurrentStepper(model),
-        RecomputedStepper.name: RecomputedStepper(model),
-    }
-    found = step_milliseconds(
-        steppers, task.distribution, length=length, batch=options.batch, positions=POSITIONS,
-        rounds=options.rounds, once=frozenset({RecomputedStepper.name}),
-    )  # fmt: skip
-    rates = {
-        name: round(1000 * options.batch / (fmean(times.values()) * length), 3)
-        for name, times in found.items()
-    }
-    return {
-        "stepper": chosen.name,
-        "batch": options.batch,
-        "sequences_per_second": rates[chosen.name],
-        "in_pytorch": rates[RecurrentStepper.name],
-        "without_a_cache": rates[RecomputedStepper.name],
-        "state_bytes": task.model.stack.state_bytes(length),
-    }
+def sampling_costs(
+    tasks: dict[str, Task], options: argparse.Namespace
+) -> dict[str, dict[str, Any]]:
+    """Return the rates at which sequences are drawn, and the bytes of a sequence's state, of each
+    task that has such, in turns."""
+    drawn = {name: task for name, task in tasks.items() if isinstance(task, SequenceTask)}
+    steppers: dict[str, dict[str, Stepper]] = {}
+    for name, task in drawn.items():
+        model = task.model.eval().requires_grad_(False)
+        kinds = (stepper_of(model), RecurrentStepper(model), RecomputedStepper(model))
+        steppers[name] = {stepper.name: stepper for stepper in kinds}
+    found = {name: {method: [] for method in each} for name, each in steppers.items()}
+    for _ in range(options.rounds):
+        for name, task in drawn.items():
+            times = step_milliseconds(
+                steppers[name], task.distribution, length=task.shape.length, batch=options.batch,
+                positions=POSITIONS, rounds=1, once=frozenset({RecomputedStepper.name}),
+            )  # fmt: skip
+            for method, by_position in times.items():
+                found[name][method].append(fmean(by_position.values()))
+    costs = {}
+    for name, task in drawn.items():
+        rates = {
+            method: round(1000 * options.batch / (median(times) * task.shape.length), 3)
+            for method, times in found[name].items()
+        }
+        chosen = next(iter(rates))
+        costs[name] = {
+            "stepper": chosen,
+            "batch": options.batch,
+            "sequences_per_second": rates[chosen],
+            "in_pytorch": rates[RecurrentStepper.name],
+            "without_a_cache": rates[RecomputedStepper.name],
+            "state_bytes": task.model.stack.state_bytes(task.shape.length),
+        }
+    return costs
 
 
 if __name__ == "__main__":

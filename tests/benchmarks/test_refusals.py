@@ -107,7 +107,7 @@ def test_a_shape_is_a_batch_and_a_length(program, words, monkeypatch, capsys):
         (
             operators,
             ["--device", "nonesuch"],
-            "--device: --device=nonesuch cannot be used (Expected one",
+            "--device: --device=nonesuch cannot be used (there are cpu, cuda,",
         ),
         (training, ["--device", "cuda:99"], "--device: --device=cuda:99 cannot be used ("),
     ],

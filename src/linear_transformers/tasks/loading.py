@@ -116,9 +116,9 @@ def usable(name: str, key: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        device = torch.device(name)
-        if device.type not in DEVICES:
+        if name.partition(":")[0] not in DEVICES:  # of torch's kinds those that can train
             raise RuntimeError(f"there are {', '.join(DEVICES)}")
+        device = torch.device(name)
         torch.empty(0, device=device)
         return device
     except (RuntimeError, AssertionError) as error:  # torch asserts where CUDA is not built in
