@@ -4,11 +4,11 @@
     uv run --group dev python -m benchmarks.curves mnist-small --variants linear softmax
 
 The figure on the validation set, as a mean over seeds, of the runs in results/ablation-NAME.json
-that have one. Minutes are those of as many training steps as results/costs-NAME.json has them,
-measured in turns: runs of hours may have been held up.
+that have one; a name says of how many, where some have none. Minutes are those of as many training
+steps as results/costs-NAME.json has them, measured in turns: runs of hours may have been held up.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from statistics import fmean
 from typing import Any
 
@@ -37,6 +37,7 @@ def main() -> None:
         for run in measurement["sources"]
         if run["variant"] in wanted and run["arguments"] == arguments[run["variant"]]
     ]
+    counts = Counter(run["variant"] for run in runs)
     runs = [run for run in runs if run.get("curves")]
     if not runs:
         raise SystemExit(f"error: there are no learning curves of {', '.join(wanted)}.")
@@ -49,6 +50,11 @@ def main() -> None:
     units = {
         "steps": dict.fromkeys(wanted, 1),
         f"minutes of training steps, {costs['threads']} threads": minutes,
+    }
+    drawn = Counter(run["variant"] for run in runs)
+    labels = {
+        name: name if drawn[name] == counts[name] else f"{name}, {drawn[name]} of {counts[name]}"
+        for name in wanted
     }
     figure, panels = plt.subplots(1, 2, figsize=(15, 5), width_ratios=(1, 1))
     (metric,) = runs[0]["curves"]
@@ -64,7 +70,7 @@ def main() -> None:
         above = ", ".join(f"{name} {end:.3g}" for name, end in ends.items() if end > highest)
         axes.set_title(f"above this picture: {above}" if above else "", fontsize=9)
         draw(
-            axes, {name: by_name[name] for name, end in ends.items() if end <= highest},
+            axes, {labels[name]: by_name[name] for name, end in ends.items() if end <= highest},
             x_label=unit, y_label=metric.replace("/", " ").replace("_", " "),
             log_y=False, named=unit == "steps",
         )  # fmt: skip

@@ -68,6 +68,15 @@ def test_runs_that_were_called_otherwise_are_left_out(tmp_path, monkeypatch):
     assert (tmp_path / "ablation-digits-curves.png").is_file()
 
 
+def test_a_name_says_of_how_many_runs_its_curve_is(tmp_path, monkeypatch):
+    runs = [run("linear", [3.0, 2.0]), {**run("linear", []), "curves": {}}]
+    measured(tmp_path, runs, ("linear",))
+    drawn = []
+    monkeypatch.setattr(curves, "draw", lambda axes, found, **options: drawn.append(found))
+    curves.main()
+    assert [*drawn[0]] == ["linear, 1 of 2"]
+
+
 def test_what_was_not_trained_says_what_to_call(tmp_path):
     with pytest.raises(SystemExit, match=r"python -m benchmarks\.ablation digits"):
         curves.main()
