@@ -140,10 +140,16 @@ def test_what_is_recorded_is_not_run_again(run, first, tmp_path, monkeypatch):
 
 
 def test_runs_with_other_overrides_are_others(run, first, tmp_path):
-    """What was tried in small must not stand in for what was asked for, nor be lost."""
+    """What was tried in small must not stand in for what was asked for, nor be lost. The line
+    names what the table's runs were given, not a stray one."""
+    usual, stray = first["sources"][0], {**first["sources"][0], "seed": 9, "arguments": "stray"}
+    first["sources"] = [stray, *first["sources"], stray | {"seed": 10, "arguments": "another"}]
+    (tmp_path / "results/ablation-digits.json").write_text(json.dumps(first))
     before = (tmp_path / "results/ablation-digits.json").read_bytes()
-    with pytest.raises(SystemExit, match=r"has 4 runs, all with other arguments, .*RESULTS=FOLDER"):
+    with pytest.raises(SystemExit, match=r"has 6 runs, all with other arguments") as told:
         run("model.num_layers=2", "--seeds", "0", "--variants", "linear")
+    assert f"such as {usual['arguments']!r}" in str(told.value)
+    assert "RESULTS=FOLDER" in str(told.value)
     assert (tmp_path / "results/ablation-digits.json").read_bytes() == before
     assert not (tmp_path / "runs").exists()
 
