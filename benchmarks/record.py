@@ -61,7 +61,8 @@ class Measurement:
         title: The heading in RESULTS.md.
         device: The torch device that is measured.
         seeds: The random seeds; for trained models, those of their training.
-        tells: Whether to print how long it took the last time, here or in the project's file.
+        tells: Whether to print how long it took the last time, here or in the project's file, and
+            by which command if that was another.
 
     Raises:
         SystemExit: The file could not be written at the end.
@@ -77,11 +78,6 @@ class Measurement:
         except OSError as error:
             told = f"error: {self.path} cannot be written: {there}: {error.strerror}."
             raise SystemExit(f"{told} Give another folder, by RESULTS=FOLDER.") from error
-        before = content_of(name) or content_of(name, OWN)
-        if tells and before and before["seconds"] >= 1:
-            print(
-                f"the last time this took {timedelta(seconds=round(before['seconds']))}", flush=True
-            )
         self.title = title
         self.started = time.monotonic()
         self.about = {
@@ -90,6 +86,11 @@ class Measurement:
             "threads": torch.get_num_threads(),
             "seeds": [seed for seed in dict.fromkeys(seeds) if seed is not None],
         }
+        before = content_of(name) or content_of(name, OWN)
+        if tells and before and before["seconds"] >= 1:
+            took = f"the last time this took {timedelta(seconds=round(before['seconds']))}"
+            other = before["command"] != self.about["command"]
+            print(f"{took}, by: {before['command']}" if other else took, flush=True)
 
     def earlier(self) -> dict[str, Any] | None:
         """Return the earlier content of the file, if the same was measured on a like machine."""

@@ -31,7 +31,14 @@ from benchmarks.machine import thread_count
 from linear_transformers import kernels
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.pictures.tables import rounded
-from linear_transformers.provenance import checkout, machine, provenance, versions, write_provenance
+from linear_transformers.provenance import (
+    checkout,
+    command,
+    machine,
+    provenance,
+    versions,
+    write_provenance,
+)
 from linear_transformers.sampling import bits_per_dim
 from linear_transformers.tasks.loading import load
 from tests.conftest import PROJECT
@@ -341,12 +348,16 @@ def test_a_run_that_did_not_say_how_it_came_about_is_not_reported(
     assert not (tmp_path / "RESULTS.md").exists()
 
 
-def test_how_long_it_took_the_last_time_is_told(results, capsys):
+def test_how_long_it_took_the_last_time_is_told(results, monkeypatch, capsys):
     about = {"device": "cpu", "seeds": [0]}
     record.Measurement("speed", "Speed", **about).save([{"ms": 1.0}], seconds=754.6)
     assert capsys.readouterr().out == ""
     record.Measurement("speed", "Speed", **about)
     assert capsys.readouterr().out == "the last time this took 0:12:35\n"
+    before = command()
+    monkeypatch.setattr("sys.argv", [*sys.argv, "--more"])
+    record.Measurement("speed", "Speed", **about)
+    assert capsys.readouterr().out == f"the last time this took 0:12:35, by: {before}\n"
     record.Measurement("startup", "Starting", **about)  # here never, but by the project
     assert capsys.readouterr().out.startswith("the last time this took 0:0")
 
