@@ -151,6 +151,7 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(piped):
         (["text=-", "temperature=1", "length_penalty=1"], "length_penalty=1.0 applies to beam"),
         (["text=-", "top_p=0.5"], "top_p=0.5 applies to sampling only. Give temperature=1"),
         (["text=-", "beam=0"], "beam"),
+        (["text=NEW", "length_penalty=1000"], "length_penalty=1000: it must be at most 50."),
     ],
 )
 def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, arguments, words):

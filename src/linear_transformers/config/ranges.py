@@ -33,6 +33,7 @@ Masks = Annotated[int, Ge(0), Le(1000)]
 Seed = Annotated[int, Ge(0), Lt(2**32)]
 Positive = Annotated[float, Gt(0), Le(1e12)]
 NotNegative = Annotated[float, Ge(0), Le(1e12)]
+Power = Annotated[float, Ge(0), Le(50)]  # of a length: it remains a finite number
 Fraction = Annotated[float, Ge(0), Lt(1)]
 Share = Annotated[float, Gt(0), Le(1)]
 ShareOrZero = Annotated[float, Ge(0), Le(1)]

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from linear_transformers.config.ranges import Count, NotNegative, ranged
+from linear_transformers.config.ranges import Count, Power, ranged
 from linear_transformers.ops.precision import exact_dtype, widened
 from linear_transformers.sampling.stepper import Sampler, check_finite
 from linear_transformers.shapes import Lengths, Rows, Sources, TokensOne
@@ -54,7 +54,7 @@ def beam_search(
     start: int,
     end: int,
     width: Count = WIDTH,
-    length_penalty: NotNegative = LENGTH_PENALTY,
+    length_penalty: Power = LENGTH_PENALTY,
 ) -> list[list[Hypothesis]]:
     """Return the best sequences that were found for each source, the best first.
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from linear_transformers.config.ranges import Count, NotNegative, Positive, Seed, Share, ranged
+from linear_transformers.config.ranges import Count, Positive, Power, Seed, Share, ranged
 from linear_transformers.data.text import END, START, PairShape, batch_of
 from linear_transformers.distributions import Categorical
 from linear_transformers.models import EncoderDecoder, StackState
@@ -102,7 +102,7 @@ class Translator(Trained):
         texts: Iterable[str],
         *,
         beam: Count = WIDTH,
-        length_penalty: NotNegative = LENGTH_PENALTY,
+        length_penalty: Power = LENGTH_PENALTY,
         batch: Count = BATCH,
     ) -> list[list[Translated]]:
         """Return what each text becomes: the best texts that were found, the best first.

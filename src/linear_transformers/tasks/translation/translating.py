@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
-from linear_transformers.config.ranges import NotNegative, Positive, Seed, Share, Size
+from linear_transformers.config.ranges import Positive, Power, Seed, Share, Size
 from linear_transformers.data.text import decoded, lines_of
 from linear_transformers.pictures.texts import write
 from linear_transformers.runs.sweeps import Outcome
@@ -29,7 +29,7 @@ class Translate(Use[Translator]):
     text: str
     references: str | None
     beam: Size | None
-    length_penalty: NotNegative | None
+    length_penalty: Power | None
     temperature: Positive | None
     top_p: Share | None
     seed: Seed
