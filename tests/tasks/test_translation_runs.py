@@ -13,6 +13,7 @@ import torch
 import linear_transformers as lt
 from linear_transformers.tasks.translation import translating
 from linear_transformers.tasks.translation.judging import judged
+from tests.conftest import PROJECT
 from tests.programs import check_same_bits, complaint, figures, run, start
 
 TINY = (
@@ -217,3 +218,14 @@ def test_texts_may_be_any_iterable_and_of_spaces_alone(runs):
     assert model.translate(iter(texts)) == expected
     assert [found[0].text for found in expected[2:]] == ["", "", ""]
     assert model.draw(iter(texts)) == model.draw(texts)
+
+
+@pytest.mark.parametrize("closed", ["<", ">"])
+def test_a_stream_that_the_shell_has_closed_is_an_empty_one(runs, tmp_path, closed):
+    (tmp_path / "lines.txt").write_text("abc\n")
+    text = "-" if closed == "<" else tmp_path / "lines.txt"
+    call = [sys.executable, PROJECT / "translate.py", f"paths.runs={runs}", "ckpt=tiny"]
+    shell = ["sh", "-c", f'"$@" {closed}&-', "sh", *call, f"text={text}"]
+    done = subprocess.run(shell, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert ("0 lines in" if closed == "<" else "1 line in") in done.stderr

@@ -96,6 +96,7 @@ class Program:
         Args:
             arguments: The words of the command line; None is those of this process.
         """
+        _open_closed_streams()
         arguments = sys.argv[1:] if arguments is None else arguments
         conf = Configurations.of(self.name, arguments)
         if {"-h", "--help"} & {*arguments}:
@@ -325,6 +326,13 @@ def _hydras_first(words: Sequence[str]) -> list[str]:
     flags |= {i + 1 for i in flags if words[i] in VALUED}
     own = [word for i, word in enumerate(words) if i in flags]
     return [*own, *(word for i, word in enumerate(words) if i not in flags)]
+
+
+def _open_closed_streams() -> None:
+    """Make a standard stream that the shell has closed an empty one: Python has None for it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
 
 
 @contextmanager
