@@ -301,6 +301,16 @@ def test_a_damaged_pipe_is_not_heard_as_noise(root, recordings, monkeypatch):
         assert words in complaint_of(root, "causal", "-", f"stream={stream}")
 
 
+def test_a_fault_in_a_stream_is_told_on_a_line_of_its_own(root, recordings, tmp_path):
+    one = sorted(recordings.iterdir())[0]
+    (tmp_path / "cut.wav").write_bytes(wav(soundfile.read(one, dtype="int16")[0])[:-100])
+    words = (f"paths.runs={root}/runs", "ckpt=causal", f"audio={tmp_path}/cut.wav", "stream=true")
+    printed, told = start("transcribe", *words).communicate()
+    assert "is truncated" in told
+    assert printed.strip()
+    assert printed.endswith("\n")
+
+
 def test_a_pipe_is_heard_by_a_program(root, recordings):
     one = sorted(recordings.iterdir())[0]
     samples, _ = soundfile.read(one, dtype="int16")

@@ -224,15 +224,18 @@ class Transcribe(Use[SpeechModel]):
             print(stream.text[written:], end="", flush=True)
             return time.perf_counter() - start
 
-        for samples, rate in pieces(audio, self.piece, trained.shape.sample_rate):
+        try:
+            for samples, rate in pieces(audio, self.piece, trained.shape.sample_rate):
+                if not num_samples:
+                    stream = trained.stream(sample_rate=rate)
+                busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
             if not num_samples:
-                stream = trained.stream(sample_rate=rate)
-            busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
-        if not num_samples:
-            name = "Standard input" if audio == "-" else audio
-            raise ValueError(f"{name} holds no audio: it has no samples.")
-        busy += hear(np.zeros(0, np.float32), last=True)
-        print(flush=True)
+                name = "Standard input" if audio == "-" else audio
+                raise ValueError(f"{name} holds no audio: it has no samples.")
+            busy += hear(np.zeros(0, np.float32), last=True)
+        finally:
+            if num_samples:
+                print(flush=True)  # what is said of a fault is on a line of its own
         seconds = num_samples / rate
         _say(f"{seconds:.1f} s of audio in {busy:.2f} s: real-time factor {busy / seconds:.3f}")
         return Outcome(None, {"real_time_factor": round(busy / seconds, 4)})
