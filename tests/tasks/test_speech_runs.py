@@ -376,6 +376,8 @@ def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
     assert "model.causal=true" in complaint_of(root, "linear", one, "stream=true")
     assert "format='xml'" in complaint_of(root, "linear", one, "format=xml")
     assert "beam=16" in complaint_of(root, "linear", one, f"lm={one}")
+    folder = complaint_of(root, "linear", one, "beam=2", f"lm={recordings}")
+    assert f"The manifest {recordings} is a folder." in folder
     assert "audio is empty" in complaint_of(root, "linear", "")
     assert "no window" in complaint_of(root, "causal", one, "stream=true", "window=3")
     assert "overlap=30" in complaint_of(root, "linear", one, "overlap=30", "window=20")

@@ -49,7 +49,8 @@ def read_manifest(
         ValueError: The file is missing, empty, or not UTF-8 text.
     """
     if not path.is_file():
-        raise ValueError(f"The manifest {path} does not exist.")
+        found = "is a folder" if path.is_dir() else "does not exist"
+        raise ValueError(f"The manifest {path} {found}.")
     try:
         # Not splitlines: JSON may hold the line separators of Unicode as they are.
         lines = path.read_text(encoding="utf-8-sig").split("\n")
