@@ -82,6 +82,17 @@ def test_weights_alone_cannot_be_resumed(again):
         assert f"init_from={again}/weights.ckpt" in complaint("train", *options)
 
 
+def test_weights_that_do_not_fit_are_named_and_can_begin_a_run(again):
+    path = again / "checkpoints/last.ckpt"
+    checkpoint = read_checkpoint(path)
+    del checkpoint["state_dict"]["model.head.weight"]
+    forge(checkpoint, path)
+    options = (*FAST, f"paths.runs={again.parent}", "run_id=a", "resume=auto")
+    message = complaint("train", *options, "trainer.max_epochs=2")
+    assert "head.weight" in message
+    assert f"init_from={path}" in message
+
+
 def test_a_damaged_configuration_is_named(again):
     (again / "config.yaml").write_text("model: [")
     message = complaint("sample", f"ckpt={again}")

@@ -144,7 +144,9 @@ def test_the_errors_of_the_rest_are_not_those_of_all(root, tmp_path, capfd):
     first, *_ = (tmp_path / "out").read_text().splitlines(keepends=True)
     (tmp_path / "out").write_text(first)
     run("transcribe", *words, "continue=true")
-    assert "% of phones of these 2 recordings: " in capfd.readouterr().err
+    printed = capfd.readouterr().err
+    assert "% of phones of the last 2 recordings: " in printed
+    assert "1 recording in " in printed
 
 
 def test_a_job_that_had_begun_nothing_goes_on(root, tmp_path):

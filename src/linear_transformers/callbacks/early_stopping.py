@@ -5,6 +5,7 @@ from typing import Any
 from lightning import LightningModule, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
 
+from linear_transformers.config.messages import counted
 from linear_transformers.config.ranges import Count, NotNegative, ranged
 from linear_transformers.tasks.base import Task
 
@@ -37,7 +38,7 @@ class StopEarly(EarlyStopping):
         """Say that this is why training ended."""
         super().on_train_end(trainer, pl_module)
         if trainer.is_global_zero and self.wait_count >= self.patience:
-            validations = f"{self.patience} validation{'s' if self.patience > 1 else ''}"
+            validations = counted(self.patience, "validation")
             print(f"ended    {self.monitor} was {self.best_score:.4g}, no better in {validations}")
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

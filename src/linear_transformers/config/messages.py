@@ -98,6 +98,11 @@ def without_interpolation(text: str) -> str:
     return re.sub(r"(\\*)\$\{", lambda x: 2 * x[1] + "\\${", text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words: 1 run, 2 runs."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def brief(values: Mapping[str, object]) -> str:
     """Return plain values by name, with what is long cut: a vocabulary is no part of a sentence."""
     cut = Repr()

@@ -17,6 +17,7 @@ from omegaconf.resolvers import oc
 from linear_transformers.calls import call_with
 from linear_transformers.config.folder import OF_FILES, Configurations
 from linear_transformers.config.messages import (
+    counted,
     first_line,
     in_quotes,
     is_plain,
@@ -160,7 +161,7 @@ def _check_multirun(words: Sequence[str]) -> None:
     count = len({*_values(names[-1])} if names else ())
     if names and count < (jobs := num_jobs(words)):
         raise ValueError(
-            f"{names[-1]} names {count} run{'s'[: count - 1]}, and these are {jobs} jobs. "
+            f"{names[-1]} names {counted(count, 'run')}, and these are {jobs} jobs. "
             "Leave it out, or make it differ: run_id='a-${seed}'."
         )
     for word in words:

@@ -107,9 +107,14 @@ def check_agreement(found: Found, job: TrainJob, task: Task, shape: Shape) -> No
                 f"The checkpoint {path} was made with {difference}. Give it the same."
                 f"{_made_by(path)}"
             )
-    shapes = {name: value.shape for name, value in saved["state_dict"].items()}
-    if shapes != {f"model.{name}": x.shape for name, x in task.model.state_dict().items()}:
-        raise ValueError(f"The weights in {path} do not fit the model that its config describes.")
+    weights = saved["state_dict"].items()
+    try:
+        task.model.load_state_dict({name.removeprefix("model."): x for name, x in weights})
+    except RuntimeError as error:
+        raise ValueError(
+            f"The weights in {path} do not fit the model that its config describes: "
+            f"{' '.join(str(error).split())} Begin a run with those that fit: init_from={path}"
+        ) from error
 
 
 def changes_optimizer(found: Found, job: TrainJob) -> bool:

@@ -29,8 +29,8 @@ class AutoregressiveTransformer(nn.Module):
         super().__init__()
         if not stack.causal:
             raise ValueError(
-                "model.causal=false was asked for; an autoregressive model must not see later "
-                "values. Use model.causal=true."
+                "The model sees later values, by model.causal=false; an autoregressive one must "
+                "not. Use model.causal=true."
             )
         self.start_token = num_values
         self.tokens = nn.Embedding(num_values + 1, stack.input_dim)

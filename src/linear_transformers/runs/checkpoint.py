@@ -13,6 +13,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -203,13 +204,13 @@ def _damage(path: Path) -> str | None:
 
 def _others(path: Path) -> str:
     """Return what to give instead of a damaged checkpoint."""
-    whole = [
+    whole = (
         str(shown(other))
         for other in sorted(path.parent.glob("*.ckpt"))
         if other != path and _damage(other) is None
-    ]
-    if whole:
-        return f"Whole beside it: {', '.join(whole)}."
+    )
+    if named := [*islice(whole, 4)]:  # a run may keep hundreds
+        return f"Whole beside it: {', '.join(named)}{', ...' if any(whole) else ''}."
     return "Give another file, or another run."
 
 

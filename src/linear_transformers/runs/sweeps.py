@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from linear_transformers.config.messages import counted
 from linear_transformers.files import replacing
 from linear_transformers.pictures.tables import markdown, print_rows, rounded
 from linear_transformers.runs.folder import AUTO, LOCK, Run, claim_folder, locked, shown
@@ -248,7 +249,7 @@ class Sweep:
                 self._write({**job, "status": "killed", "message": KILLED})
         self._summarise()
         jobs = self.jobs
-        print_rows("1 job" if len(jobs) == 1 else f"{len(jobs)} jobs", _rows(jobs))
+        print_rows(counted(len(jobs), "job"), _rows(jobs))
         print()
         if (choice := best_of(jobs)) is not None:
             print(f"best     {choice}")

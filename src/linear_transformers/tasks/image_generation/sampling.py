@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from linear_transformers.calls import call_again
-from linear_transformers.config.messages import override
+from linear_transformers.config.messages import counted, override
 from linear_transformers.config.ranges import Count, CountOrZero, Positive, Seed, Share
 from linear_transformers.data.image_file import read_image
 from linear_transformers.data.masks import mask_of
@@ -253,9 +253,8 @@ class SampleImages(Use[ImageModel]):
 def _report(folder: SampleFolder) -> None:
     record, figures = folder.record, folder.record.figures
     bits = fmean(image["bits_per_dim"] for image in record.images)
-    count = len(record.images)
     print(
-        f"{count} image{'s' if count > 1 else ''}, {figures['images_per_second']:.2f} a second, "
+        f"{counted(len(record.images), 'image')}, {figures['images_per_second']:.2f} a second, "
         f"{bits:.3f} bits/dim of whole images"
     )
     if record.steps:

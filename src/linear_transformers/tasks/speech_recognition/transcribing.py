@@ -15,6 +15,7 @@ from rich.progress import track
 from torch import Tensor
 
 from linear_transformers.calls import call_again
+from linear_transformers.config.messages import counted
 from linear_transformers.config.ranges import Nats, NotNegative, Seconds, Size
 from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
@@ -139,12 +140,12 @@ class Transcribe(Use[SpeechModel]):
             raise ValueError(faults[0])
         took, before = time.perf_counter() - start, len(every_one) - len(recordings)
         read = len(recordings) - len(faults)
-        _say(f"{read} recordings, {seconds:.1f} s of audio in {took:.1f} s")
+        _say(f"{counted(read, 'recording')}, {seconds:.1f} s of audio in {took:.1f} s")
         if before:
-            _say(f"{before} recordings were in {out} already")
+            _say(f"{counted(before, 'recording')} in {out} already")
         rates = _rates(said, heard, shape)
         if rates:
-            these = f" of these {len(said)} recordings" if before else ""
+            these = f" of the last {counted(len(said), 'recording')}" if before else ""
             each = (f"{name.replace('_', ' ')} {rate:.2f}" for name, rate in rates.items())
             _say(f"% of {shape.kind}{these}: {', '.join(each)}")
         for fault in faults:

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import ClassVar
 
+from linear_transformers.config.messages import counted
 from linear_transformers.config.ranges import Positive, Power, Seed, Share, Size
 from linear_transformers.data.text import decoded, lines_of
 from linear_transformers.pictures.texts import write
@@ -62,7 +63,7 @@ class Translate(Use[Translator]):
             if references is not None:
                 best.append(found[0].text)
         took = time.perf_counter() - start
-        print(f"{count} line{'' if count == 1 else 's'} in {took:.1f} s", file=sys.stderr)
+        print(f"{counted(count, 'line')} in {took:.1f} s", file=sys.stderr)
         figures = {"lines": count, "seconds": round(took, 3)}
         for name, value, signature in judged(best, references) if references else ():
             print(f"{name} {value:.2f}  {signature}", file=sys.stderr)
