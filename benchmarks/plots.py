@@ -7,6 +7,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 
 from linear_transformers.files import replacing
 
@@ -90,6 +91,7 @@ def _name_ends(axes: Axes, curves: Curves) -> None:
         axes.annotate(
             name, (x, y), (x + 0.03, heights[name]), xycoords="axes fraction",
             textcoords="axes fraction", color=f"C{i % 10}", fontsize=9, va="center",
+            path_effects=[withStroke(linewidth=3, foreground="white")],  # where a curve goes by
             arrowprops={
                 "arrowstyle": "-", "color": f"C{i % 10}", "alpha": 0.5, "lw": 0.7,
                 "relpos": (0, 0.5),  # to where the name begins: not across it
