@@ -11,6 +11,7 @@ from linear_transformers.attention import (
     CrossAttention,
     LinearAttention,
     SoftmaxAttention,
+    WindowAttention,
 )
 from linear_transformers.testing import random_qkv
 from tests.attention.choices import HEADS, WIDTH, build, choices
@@ -26,6 +27,10 @@ def definition(attention, q: Tensor, k: Tensor, v: Tensor, lengths: Tensor) -> T
     seen = (torch.arange(k.shape[1]) < lengths.unsqueeze(1))[:, None, None]
     if isinstance(attention, SoftmaxAttention):
         return weighted(scores(q, k), seen, v)
+    if isinstance(attention, WindowAttention):
+        i = torch.arange(q.shape[1])
+        near = (i.unsqueeze(1) - i).abs() < attention.window
+        return weighted(scores(q, k), near & (seen | (i.unsqueeze(1) == i)), v)
     if isinstance(attention, LinearAttention):
         phi = attention.feature_map
         weights = torch.einsum("bthc,bshc->bhts", phi(q), phi(k)) * seen

@@ -64,13 +64,16 @@ def test_a_window_of_all_positions_is_softmax_attention(t):
 
 def test_its_cost_is_proportional_to_the_length():
     attention = build(16).to("meta")
-    counted = []
-    for t in (256, 512):
-        with FlopCounterMode(display=False) as counter:
-            attention(*(x.to("meta") for x in inputs_of(t, b=1)))
-        counted.append(counter.get_total_flops())
+    counted = {attention.forward: [], attention.bidirectional: []}
+    for form, costs in counted.items():
+        for t in (256, 512):
+            with FlopCounterMode(display=False) as counter:
+                form(*(x.to("meta") for x in inputs_of(t, b=1)))
+            costs.append(counter.get_total_flops())
     first = 2 * 2 * HEADS * 16 * 16 * WIDTH  # the first block, which has none before it
-    assert counted[1] + first == 2 * (counted[0] + first)
+    causal, both_ways = counted.values()
+    assert causal[1] + first == 2 * (causal[0] + first)
+    assert both_ways[1] == 2 * both_ways[0]
 
 
 def test_a_step_in_place_moves_nothing_unless_a_gradient_needs_it():

@@ -141,11 +141,6 @@ def test_local_layers_that_are_none_are_refused():
         hybrid(local_every=1)  # all layers: that is `mixer`
 
 
-def test_a_hybrid_that_sees_everything_is_refused():
-    with pytest.raises(ValueError, match="WindowAttention has no bidirectional form"):
-        hybrid(causal=False)
-
-
 def test_axial_positions_are_of_the_row_the_column_and_the_channel():
     positions = build(positions="axial", max_length=(2, 3, 4)).stack.positions
     rows, columns, channels = positions.tables

@@ -11,6 +11,7 @@ from linear_transformers.attention import (
     LshAttention,
     ReformerAttention,
     SoftmaxAttention,
+    WindowAttention,
 )
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import (
@@ -28,6 +29,7 @@ LINEAR = partial(LinearAttention, feature_map=Elu)
 ATTENTIONS = {
     "linear": LINEAR,
     "softmax": SoftmaxAttention,
+    "window": partial(WindowAttention, window=3),
     "lsh4": partial(LshAttention, num_rounds=4, num_buckets=4, window=4),
     "reformer4": partial(ReformerAttention, num_rounds=4, num_buckets=4, chunk=4),
 }
@@ -42,7 +44,7 @@ ENCODERS = {
     ),
 }
 CAUSAL = {
-    **{name: ENCODERS[name] for name in ("linear", "softmax", "lsh4", "linear_conv")},
+    **{name: ENCODERS[name] for name in ("linear", "softmax", "window", "lsh4", "linear_conv")},
     "delta": DeltaNet,
     "gated_delta": GatedDeltaNet,
     "kimi_delta": KimiDeltaAttention,

@@ -233,7 +233,7 @@ class BidirectionalAttention(Heads, ABC):
     def bidirectional(
         self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
     ) -> sh.Outputs:
-        """Return the outputs of all positions, each seeing the whole of its sequence.
+        """Return the outputs of all positions, each seeing what is after it as well.
 
         Args:
             q: The queries.

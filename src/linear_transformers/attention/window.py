@@ -9,10 +9,16 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention, check_past
+from linear_transformers.attention.base import (
+    POSITION,
+    BidirectionalAttention,
+    CausalAttention,
+    check_past,
+)
 from linear_transformers.attention.cache import can_be_written
 from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Positive, Size, ranged
+from linear_transformers.ops.bidirectional import valid
 
 WINDOW = 128  # positions, of sequences without rows
 ROWS = 2  # of an image: the pixels above and their neighbours
@@ -34,8 +40,9 @@ class WindowState(NamedTuple):
     written: sh.Lengths
 
 
-class WindowAttention(CausalAttention[WindowState]):
-    """Softmax attention in which a position sees itself and the w - 1 positions before it.
+class WindowAttention(CausalAttention[WindowState], BidirectionalAttention):
+    """Softmax attention in which a position sees itself and the w - 1 positions before it; in the
+    bidirectional form those after it as well.
 
         V'_i = sum_{i-w<j<=i} exp(scale q_i . k_j) v_j / sum_{i-w<j<=i} exp(scale q_i . k_j)
 
@@ -90,6 +97,26 @@ class WindowAttention(CausalAttention[WindowState]):
         own = (x[:, :, : self.window] for x in (keys, values))
         first = attended(q[:, : self.window], *own, scale=self.scale, is_causal=True)
         return self._followed(first, q, keys, values)
+
+    def bidirectional(
+        self, q: sh.Queries, k: sh.Keys, v: sh.Values, lengths: sh.Lengths | None = None
+    ) -> sh.Outputs:
+        self.check(q, k, v)
+        self.check_memory(k, v, lengths)
+        count = q.shape[1]
+        block = min(self.window, count)
+        if lengths is None:
+            lengths = torch.full((len(q),), count, device=q.device)
+        mask = valid(lengths, count)
+        k, v = (x.where(mask[..., None, None], 0) for x in (k, v))  # 0 times NaN is NaN
+        # Each block of queries reads the keys of the block before it, of its own and of the next.
+        keys, values = (F.pad(x.transpose(1, 2), (0, 0, block, block)) for x in (k, v))
+        within = F.pad(mask, (block, block + -count % block)).unfold(1, 3 * block, block)
+        place = torch.arange(3 * block, device=q.device)
+        apart = (place[block:-block].unsqueeze(1) - place).abs()
+        # Padding sees itself: a softmax of nothing has no gradient.
+        seen = (apart < self.window) & (within.unsqueeze(2) | (apart == 0))
+        return self._in_blocks(q, keys, values, seen.flatten(0, 1).unsqueeze(1))
 
     def init_state(
         self,
@@ -168,20 +195,31 @@ class WindowAttention(CausalAttention[WindowState]):
 
         Each further block of w positions sees itself and the block before.
         """
-        window, rest = self.window, q.shape[1] - self.window
-        if rest <= 0:
+        rest = q[:, self.window :]
+        if not rest.shape[1]:
             return first
-        end = -rest % window
-        q = F.pad(q[:, window:], (0, 0, 0, 0, 0, end)).unflatten(1, (-1, window)).flatten(0, 1)
+        seen = self._band(self.window, q.device)
+        return torch.cat([first, self._in_blocks(rest, keys, values, seen)], dim=1)
+
+    def _in_blocks(
+        self,
+        q: sh.Queries,
+        keys: Float[Tensor, "b k s d"],
+        values: Float[Tensor, "b k s m"],
+        seen: Bool[Tensor, "*n block span"],
+    ) -> sh.Outputs:
+        """Return the outputs of queries, block by block: the i-th reads `span` keys from i blocks
+        on, of which it sees those that a mask tells."""
+        count, (block, span) = q.shape[1], seen.shape[-2:]
+        end = -count % block
+        q = F.pad(q, (0, 0, 0, 0, 0, end)).unflatten(1, (-1, block)).flatten(0, 1)
         keys, values = (
-            F.pad(x, (0, 0, 0, end)).unfold(2, 2 * window, window).permute(0, 2, 1, 4, 3)
+            F.pad(x, (0, 0, 0, end)).unfold(2, span, block).permute(0, 2, 1, 4, 3)
             for x in (keys, values)
         )
         own = (x.flatten(0, 1) for x in (keys, values))
-        seen = self._band(window, q.device)
         outputs = attended(q, *own, scale=self.scale, attn_mask=seen)
-        outputs = outputs.unflatten(0, keys.shape[:2]).flatten(1, 2)[:, :rest]
-        return torch.cat([first, outputs], dim=1)
+        return outputs.unflatten(0, keys.shape[:2]).flatten(1, 2)[:, :count]
 
     def _band(self, count: int, device: torch.device) -> Bool[Tensor, "t s"]:
         """Return which keys queries see: those of as many positions, after those of w others."""

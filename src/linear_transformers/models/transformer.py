@@ -148,7 +148,7 @@ class Transformer(nn.Module):
         if not causal and (one_way := [x for x in self.mixers if not x.is_bidirectional]):
             raise ValueError(
                 f"{one_way[0].name} has no bidirectional form. Use "
-                "model.causal=true, or a model that `sees everything` in docs/attention.md."
+                "model.causal=true, or a model that has one: docs/attention.md."
             )
         if not isinstance(max_length, int | None) and len(max_length) > 1:
             for module in self.modules():
