@@ -13,6 +13,7 @@ DROPOUT = ("model.dropout=0.2",)
 LOW = ("trainer.precision=bf16-mixed",)
 GIVEN = "softmax, given the same"
 GIVEN_WINDOWS = "softmax, given the same and windows"
+GIVEN_MUON = "softmax, given the same, Muon"
 MAPS = ("elu", "relu", "polynomial", "taylor", "favor", "fourier", "dpfp", "hedgehog")
 FIVE = (0, 1, 2, 3, 4)
 
@@ -134,12 +135,14 @@ PLANS = {
     "espeak": Plan(
         ("data=espeak", "model.positions=added", *RADAM),
         {"batch_frames": 1000},
-        ("softmax", GIVEN),
+        ("softmax", GIVEN, GIVEN_MUON),
         {
             "linear": LINEAR,
             "softmax": SOFTMAX,
             "linear_conv, no positions": (*BEST, *POSITIONS),
             GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS),
+            "linear_conv, no positions, Muon": (*BEST, *POSITIONS, *MUON),
+            GIVEN_MUON: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS, *MUON),
             "linear, no positions": (*LINEAR, *POSITIONS),
             "softmax, no positions": (*SOFTMAX, *POSITIONS),
             "linear, convolution": (*LINEAR, *CONVOLUTION),
