@@ -58,15 +58,15 @@ def models(*names: str) -> dict[str, tuple[str, ...]]:
     return {name: (f"model={name}",) for name in names}
 
 
-def hybrids(window: int, *common: str) -> dict[str, tuple[str, ...]]:
+def hybrids(window: int, *common: str, causal: bool = True) -> dict[str, tuple[str, ...]]:
     """Return the variants in which every second layer sees a window, two rows of an image: the
-    others linear attention, the delta rule, or softmax."""
+    others linear attention, the delta rule, which is causal, or softmax."""
     words = ("model=hybrid", f"model.local.attention.window={window}", *common)
     delta = ("~model.mixer", "+model.mixer._target_=linear_transformers.mixers.DeltaNet")
     softmax = "model.mixer.attention._target_=linear_transformers.attention.SoftmaxAttention"
     return {
         "hybrid": words,
-        "hybrid, delta": (*words, *delta),
+        **({"hybrid, delta": (*words, *delta)} if causal else {}),
         GIVEN_WINDOWS: (*words, softmax, "~model.mixer.attention.feature_map"),
     }
 
@@ -143,6 +143,7 @@ PLANS = {
             GIVEN: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS),
             "linear_conv, no positions, Muon": (*BEST, *POSITIONS, *MUON),
             GIVEN_MUON: (*SOFTMAX, *CONVOLUTION, *GATE, *POSITIONS, *MUON),
+            **hybrids(16, *POSITIONS, *MUON, causal=False),
             "linear, no positions": (*LINEAR, *POSITIONS),
             "softmax, no positions": (*SOFTMAX, *POSITIONS),
             "linear, convolution": (*LINEAR, *CONVOLUTION),
