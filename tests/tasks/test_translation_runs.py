@@ -27,6 +27,7 @@ CHOICES = [
     ("model=softmax", "task/cross=linear"),
     ("model=gated_delta", "task/encoder=softmax", "task/cross=softmax"),
     ("model=linear", "task/encoder=linear", "data.tokens=bytes"),
+    ("model=hybrid", "model.num_layers=2", "model.local.attention.window=3"),
 ]
 
 

@@ -41,8 +41,8 @@ class WindowState(NamedTuple):
 
 
 class WindowAttention(CausalAttention[WindowState], BidirectionalAttention):
-    """Softmax attention in which a position sees itself and the w - 1 positions before it; in the
-    bidirectional form those after it as well.
+    """Softmax attention in which a position sees itself and the w - 1 positions before it; in its
+    bidirectional form, the w - 1 after it, too.
 
         V'_i = sum_{i-w<j<=i} exp(scale q_i . k_j) v_j / sum_{i-w<j<=i} exp(scale q_i . k_j)
 
