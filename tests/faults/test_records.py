@@ -64,6 +64,15 @@ def test_a_damaged_checkpoint_that_was_named_is_refused_with_the_whole_ones(agai
     assert "Whole beside it" in message
 
 
+def test_of_many_whole_checkpoints_four_are_named(again):
+    for step in range(5):
+        shutil.copy(again / "checkpoints/best.ckpt", again / f"checkpoints/step-{step}.ckpt")
+    halve(again / "checkpoints/last.ckpt")
+    message = complaint("sample", f"ckpt={again}/checkpoints/last.ckpt")
+    assert message.count("step-") == 3
+    assert message.rstrip().endswith(", ...")
+
+
 def test_a_last_checkpoint_of_something_else_is_passed_over(again):
     torch.save(
         {"config": {"model": {"x": torch.zeros(1)}}, "shape": {}, "state_dict": {}},

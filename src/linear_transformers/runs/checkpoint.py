@@ -210,7 +210,7 @@ def _others(path: Path) -> str:
         if other != path and _damage(other) is None
     )
     if named := [*islice(whole, 4)]:  # a run may keep hundreds
-        return f"Whole beside it: {', '.join(named)}{', ...' if any(whole) else ''}."
+        return f"Whole beside it: {', '.join(named)}{', ...' if any(whole) else '.'}"
     return "Give another file, or another run."
 
 
