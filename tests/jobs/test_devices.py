@@ -16,9 +16,10 @@ from tests.conftest import PROJECT, TINY
 from tests.faults.test_stopping import signal_at
 from tests.programs import complaint, figures, join, metrics, run
 
+# Adam's own eps, 1e-8, would let the rounding of a gradient near zero decide the size of a step.
 COMMON = (
     *TINY, "trainer.precision=32-true", "scheduler=constant", "optimizer=adam", "optimizer.lr=3e-3",
-    "model.dropout=0.1", "trainer.log_every_n_steps=1", "~callbacks.samples",
+    "optimizer.eps=1e-4", "model.dropout=0.1", "trainer.log_every_n_steps=1", "~callbacks.samples",
     "~callbacks.performance", "trainer.max_epochs=1",
 )  # fmt: skip
 LANGUAGE = (
@@ -193,7 +194,7 @@ def test_a_run_goes_on_with_another_number_of_devices(runs, name, before):
     """Within an epoch, with the same batches of all devices together, and the states of all."""
     ours, expected = (read(runs / run) for run in (f"{name}-from-{before}", f"{name}-1"))
     assert ours["global_step"] == expected["global_step"] == 10
-    torch.testing.assert_close(ours["state_dict"], expected["state_dict"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours["state_dict"], expected["state_dict"], rtol=1e-5, atol=1e-6)
 
 
 def test_other_batches_within_an_epoch_are_refused(tmp_path):
