@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import SequenceMatcher, get_close_matches
+from itertools import islice
 from pathlib import Path
 from reprlib import Repr
 
@@ -96,6 +97,13 @@ def hydra_value(value: object) -> str:
 def without_interpolation(text: str) -> str:
     """Return a text of which OmegaConf takes no part for an interpolation."""
     return re.sub(r"(\\*)\$\{", lambda x: 2 * x[1] + "\\${", text)
+
+
+def the_first(names: Iterable[str]) -> str:
+    """Return names in a row, of many the first four."""
+    rest = iter(names)
+    first = ", ".join(islice(rest, 4))
+    return first if next(rest, None) is None else f"{first} and others"
 
 
 def counted(count: int, noun: str) -> str:

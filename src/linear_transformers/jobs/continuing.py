@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from linear_transformers.callbacks import StopEarly
 from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
-from linear_transformers.config.messages import brief
+from linear_transformers.config.messages import brief, the_first
 from linear_transformers.data.base import Shape
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.provenance import read_provenance
@@ -107,14 +107,14 @@ def check_agreement(found: Found, job: TrainJob, task: Task, shape: Shape) -> No
                 f"The checkpoint {path} was made with {difference}. Give it the same."
                 f"{_made_by(path)}"
             )
-    weights = saved["state_dict"].items()
-    try:
-        task.model.load_state_dict({name.removeprefix("model."): x for name, x in weights})
-    except RuntimeError as error:
+    theirs = {name: value.shape for name, value in saved["state_dict"].items()}
+    ours = {f"model.{name}": value.shape for name, value in task.model.state_dict().items()}
+    names = sorted(theirs.keys() | ours.keys())
+    if others := the_first(name for name in names if theirs.get(name) != ours.get(name)):
         raise ValueError(
-            f"The weights in {path} do not fit the model that its config describes: "
-            f"{' '.join(str(error).split())} Begin a run with those that fit: init_from={path}"
-        ) from error
+            f"The weights in {path} do not fit the model that its config describes: {others}. "
+            f"Begin a run with those that fit: init_from={path}"
+        )
 
 
 def changes_optimizer(found: Found, job: TrainJob) -> bool:
@@ -177,7 +177,7 @@ def initialise(task: Task, path: Path) -> str:
     task.model.load_state_dict({**ours, **fits})
     check_finite(task.model, path)
     new = [name for name in ours if name not in fits]
-    rest = f"; new: {', '.join(new[:4])}{', ...' if len(new) > 4 else ''}" if new else ""
+    rest = f"; new: {the_first(new)}" if new else ""
     return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"
 
 

@@ -13,7 +13,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from linear_transformers.config.messages import first_line
+from linear_transformers.config.messages import first_line, the_first
 from linear_transformers.data.base import Shape
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.exported import CONFIG, HASH, WEIGHTS, portable, read_config
@@ -209,9 +208,8 @@ def _others(path: Path) -> str:
         for other in sorted(path.parent.glob("*.ckpt"))
         if other != path and _damage(other) is None
     )
-    if named := [*islice(whole, 4)]:  # a run may keep hundreds
-        return f"Whole beside it: {', '.join(named)}{', ...' if any(whole) else '.'}"
-    return "Give another file, or another run."
+    named = the_first(whole)  # a run may keep hundreds
+    return f"Whole beside it: {named}." if named else "Give another file, or another run."
 
 
 def check_finite(model: torch.nn.Module, path: Path) -> None:
