@@ -154,7 +154,7 @@ PLANS = {
     ),
     # Models of texts have as many parameters as softmax within 2 %, by the width of their blocks.
     "python": Plan(
-        ("data=python", "trainer.max_steps=500", *LOW),
+        ("data=python", "trainer.max_steps=500", "trainer.val_check_interval=100", *LOW),
         {"batch_size": 64},
         ("softmax, rotary",),
         {
@@ -173,7 +173,10 @@ PLANS = {
     "cifar-small": images("beyond/cifar-small", two_rows=96),
     # The tuning of the two as published, a fifth of the steps each.
     "rates-cifar-small": Plan(
-        ("experiment=beyond/cifar-small", *RADAM, "trainer.max_steps=1160"),
+        (
+            *("experiment=beyond/cifar-small", *RADAM),
+            *("trainer.max_steps=1160", "trainer.val_check_interval=232"),
+        ),
         {"batch_size": 50},
         ("linear, 2e-3", "softmax, 2e-3"),
         {
