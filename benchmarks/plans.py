@@ -165,6 +165,9 @@ PLANS = {
             "delta": ("model=delta",),
             "gated_delta": ("model=gated_delta", "model.feedforward_dim=384"),
             "hybrid": ("model=hybrid", "model.feedforward_dim=448"),
+            "hybrid, rotary": (
+                *("model=hybrid", "model.local.rotary=true", "model.feedforward_dim=448"),
+            ),
             "lstm": ("model=lstm", "model.feedforward_dim=256"),
         },
         (0, 1),
