@@ -85,7 +85,8 @@ COPIES = {"copy": (*COPY, *SIZES, "model=linear")}
 RECOGNISERS = {
     "speech": (*SPEECH, *SIZES, "model=linear"),
     "streaming": (
-        "experiment=espeak/streaming", *UTTERANCES, *SIZES, "task.encoder.lookahead=2",
+        "experiment=espeak/streaming", "model=linear", "optimizer=radam",
+        *UTTERANCES, *SIZES, "task.encoder.lookahead=2",
     ),
     "bilstm": (*SPEECH, "model=bilstm", "model.num_layers=1", "model.hidden_dim=4",
                "model.dropout=0.0"),
