@@ -11,7 +11,6 @@ import math
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.config.ranges import Directions, ranged
 from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
@@ -23,11 +22,6 @@ class Favor(RandomFeatures):
 
     Costs g d multiply-adds and g exponentials a vector. For the arguments see `RandomFeatures`.
     """
-
-    @ranged
-    def __init__(self, head_dim: int, *, num_directions: Directions | None = None):
-        super().__init__(head_dim, num_directions=num_directions)
-        self.feature_dim = len(self.directions)
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
         # No maximum is subtracted, as the authors' code does over all keys: a past output

@@ -8,11 +8,12 @@ lie outside the range of values. Where the weights of a query nearly cancel, the
 near 0 and the output far off. More directions make that rarer.
 """
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.config.ranges import Directions, ranged
 from linear_transformers.feature_maps.random_features import RandomFeatures
 
 
@@ -23,10 +24,7 @@ class Fourier(RandomFeatures):
     `RandomFeatures`.
     """
 
-    @ranged
-    def __init__(self, head_dim: int, *, num_directions: Directions | None = None):
-        super().__init__(head_dim, num_directions=num_directions)
-        self.feature_dim = 2 * len(self.directions)
+    per_direction: ClassVar[int] = 2
 
     def forward(self, x: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch c"]:
         angle = self.project(x)

@@ -1,6 +1,7 @@
 """Random features: directions that are drawn once and saved."""
 
 import math
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -20,16 +21,21 @@ class RandomFeatures(FeatureMap):
         num_directions: The number of directions, g; None is 2 d. The error of the similarity
             falls as 1/sqrt(g).
 
+    Attributes:
+        per_direction: The number of features of a direction.
+
     Raises:
         ValueError: There is no direction.
     """
 
+    per_direction: ClassVar[int] = 1
     directions: Tensor
 
     @ranged
     def __init__(self, head_dim: Size, *, num_directions: Directions | None = None):
         super().__init__()
         number = 2 * head_dim if num_directions is None else num_directions
+        self.feature_dim = self.per_direction * number
         self.register_buffer("directions", orthogonal_directions(number, head_dim))
 
     def redraw(self) -> None:
