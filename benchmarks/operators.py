@@ -125,9 +125,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--rounds", type=count, default=7)
     parser.add_argument("--kernels", nargs="+", default=[*OURS, SDPA, *PEERS[:2]])
-    parser.add_argument(
-        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
-    )
+    parser.add_argument("--device", type=usable_device, default="auto")
     parser.add_argument("--apart", action="store_true", help="a process for each, as on a GPU")
     parser.add_argument("--seconds", type=int, default=420, help="of all processes together")
     parser.add_argument("--name", help="the name in results/; unset, by device")

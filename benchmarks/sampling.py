@@ -209,9 +209,7 @@ def parse(about: str | None, **defaults: Any) -> argparse.Namespace:
     parser.add_argument("--steps", type=count, default=8, help="consecutive steps per timing")
     parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
-    parser.add_argument(
-        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
-    )
+    parser.add_argument("--device", type=usable_device, default="auto")
     parser.add_argument("--name", help="the name in results/; unset, by device")
     parser.set_defaults(**defaults)
     options = parser.parse_args()

@@ -106,9 +106,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--head-dim", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=1.0, help="repetitions of a point [s]")
     parser.add_argument("--limit", type=float, default=180.0, help="timeout of a point [s]")
-    parser.add_argument(
-        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
-    )
+    parser.add_argument("--device", type=usable_device, default="auto")
     parser.add_argument("--point", help=argparse.SUPPRESS)
     return parser.parse_args()
 

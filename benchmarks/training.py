@@ -112,9 +112,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch", type=count, help="the batch size, in place of the shape's")
     parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--rounds", type=count, default=7)
-    parser.add_argument(
-        "--device", type=usable_device, default="cuda" if torch.cuda.is_available() else "cpu"
-    )
+    parser.add_argument("--device", type=usable_device, default="auto")
     parser.add_argument("--name", help="the name in results/; unset, by device")
     options = parser.parse_args()
     most = torch.get_num_threads()

@@ -45,12 +45,11 @@ def usable_core(text: str) -> int:
 
 
 def usable_device(name: str) -> str:
-    """Return an argument that is the name of a device that can be used here."""
+    """Return an argument that is the name of a device that can be used here, or `auto`."""
     try:
-        usable(name, "--device")
+        return str(usable(name, "--device"))
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-    return name
 
 
 @contextmanager

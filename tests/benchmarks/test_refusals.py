@@ -25,10 +25,12 @@ from benchmarks import (
     precision,
     report,
     sampling,
+    scaling,
     startup,
     training,
     translation,
 )
+from linear_transformers.tasks.loading import usable
 from tests.programs import QUICK, run
 
 pytestmark = pytest.mark.usefixtures("results")
@@ -120,6 +122,12 @@ def test_what_this_machine_cannot_do_is_said_before_anything_is_timed(
         program.main()
     assert f"error: argument {said}" in capsys.readouterr().err
     assert not results.exists()
+
+
+@pytest.mark.parametrize("program", [operators, scaling, training])
+def test_a_device_chosen_automatically_is_one_of_this_machine(program, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [program.__name__, "--device", "auto"])
+    assert program.parse().device == usable("auto", "--device").type
 
 
 @pytest.mark.parametrize("program", [ablation, curves, maps, report])
