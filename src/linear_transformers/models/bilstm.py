@@ -31,7 +31,6 @@ class BiLstm(nn.Module):
 
     free_options: ClassVar[frozenset[str]] = frozenset({"dropout"})
     causal: bool = False
-    activation_checkpointing: bool = False
 
     @ranged
     def __init__(
