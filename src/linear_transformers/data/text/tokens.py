@@ -160,8 +160,8 @@ class BytePairs(Tokenizer):
         from tokenizers import decoders, models, pre_tokenizers, trainers
 
         pieces = Pieces(models.BPE())
-        pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # pyright: ignore
-        pieces.decoder = decoders.ByteLevel()  # pyright: ignore
+        pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        pieces.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=max(256, size - SPECIAL),
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
