@@ -17,6 +17,7 @@ import yaml
 
 from linear_transformers.config.choices import TARGET, Option, options_of, resolved
 from linear_transformers.config.folder import Configurations
+from linear_transformers.config.ranges import in_words, limits_of
 from linear_transformers.files import replacing
 from linear_transformers.jobs.composition import composed
 
@@ -31,7 +32,6 @@ are those of the classes. Where a choice sets another, `--cfg job` shows it.
 """
 UNSAID = 10_000  # of a limit: one that only guards against slips is left out
 NAMES = {"bool": "true or false", "int": "integer", "float": "number", "str": "text"}
-LIMITS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 class Node(NamedTuple):
@@ -141,12 +141,7 @@ def kind(annotation: Any) -> str:
     """Return a type as one would say it: choices, ranges, or the name."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        said = [
-            f"{words} {getattr(limit, name):g}"
-            for limit in annotation.__metadata__
-            for name, words in LIMITS.items()
-            if abs(getattr(limit, name, UNSAID)) < UNSAID
-        ]
+        said = [in_words(end, x) for end, x in limits_of(annotation) if abs(x) < UNSAID]
         return f"{kind(args[0])} {', '.join(said)}".strip()
     if annotation is type(None):
         return "null"

@@ -132,12 +132,16 @@ def _ranges(annotation: Any) -> Iterator[Range]:
         for part in get_args(annotation):
             yield from _ranges(part)
     elif get_origin(annotation) is Annotated:
-        kind, *about = get_args(annotation)
-        bounds = (asdict(each) for each in about if isinstance(each, Ge | Gt | Le | Lt))
-        limits = [limit for bound in bounds for limit in bound.items()]
+        kind, limits = get_args(annotation)[0], limits_of(annotation)
         whole: Range = {"a whole number": lambda x: isinstance(x, Integral)} if kind is int else {}
         if limits:
             yield whole | {in_words(end, x): partial(_HOLDS[end], x) for end, x in limits}
+
+
+def limits_of(annotation: Any) -> list[tuple[str, float]]:
+    """Return the ends of an annotated number's range, each as `in_words` takes it."""
+    bounds = (asdict(x) for x in annotation.__metadata__ if isinstance(x, Ge | Gt | Le | Lt))
+    return [limit for bound in bounds for limit in bound.items()]
 
 
 def in_words(end: str, limit: float) -> str:
