@@ -14,6 +14,7 @@ import torch
 from PIL import Image
 
 import linear_transformers as lt
+from linear_transformers.testing import tensors
 from tests.programs import QUICK, run
 from tests.tasks.test_speech_runs import CORPUS, RATE, SMALL
 
@@ -149,6 +150,7 @@ def test_a_prefix_is_held_read_on_and_forked(model):
     values = torch.from_numpy(image.reshape(-1)).long()
     held = model.prefix_of(image, rows=4)
     assert held.values.tolist() == values[:32].tolist()
+    assert held.state_bytes == sum(x.nbytes for x in tensors(held.state.layers))
     grown = model.prefix(values[:31]).read(np.uint8(values[31]))  # as a picture has it
     torch.testing.assert_close(grown.probabilities, held.probabilities, rtol=1e-4, atol=1e-6)
     drawn = torch.multinomial(held.probabilities, 1)

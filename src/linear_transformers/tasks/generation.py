@@ -134,7 +134,7 @@ class Prefix:
     @property
     def state_bytes(self) -> int:
         """The size of the state, in bytes."""
-        return self.model.task.model.stack.state_bytes(len(self.values))
+        return self.model.task.model.stack.state_bytes(self.state.position)
 
     @classmethod
     @torch.inference_mode()
