@@ -8,8 +8,11 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 
 HOST = socket.gethostname()
+# What numpy raises where an array's file is damaged: it parses the header as Python.
+NO_ARRAY = (OSError, EOFError, ValueError, TypeError, SyntaxError, TokenError)
 
 
 @contextmanager

@@ -125,7 +125,10 @@ def test_shards_of_different_sizes_are_refused(tmp_path, raises_one_line):
         ArrayImages(str(tmp_path), **OPTIONS).check(1)
 
 
-@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", b"no array"])
+HALF = b"\x93NUMPY\x01\x00\x02\x00{ "  # an array's header, of which half is missing
+
+
+@pytest.mark.parametrize("content", [b"", b"\x93NUMPY\x01\x00", HALF, b"no array"])
 def test_a_damaged_shard_is_named(tmp_path, raises_one_line, content):
     (tmp_path / "x_train.npy").write_bytes(content)
     with raises_one_line("x_train.npy cannot be read as an .npy file"):

@@ -21,6 +21,7 @@ from linear_transformers.data.images import (
 )
 from linear_transformers.data.rows import Rows, StoredRows, in_parts, some
 from linear_transformers.data.sequences import Splits
+from linear_transformers.files import NO_ARRAY
 
 PREFIXES = ("x_", "keep_")
 NAMES = ("x_train", "x_val", "x_test", "keep_train", "keep_test")
@@ -129,7 +130,7 @@ class ArrayImages(ImageSource):
             try:
                 # Copied on writing, which nobody does: torch warns of tensors that are read-only.
                 part = np.load(path, mmap_mode="c", allow_pickle=False)
-            except (OSError, EOFError, ValueError, SyntaxError) as error:
+            except NO_ARRAY as error:
                 raise ValueError(f"{path} cannot be read as an .npy file ({error}).") from error
             if part.ndim == 0:
                 raise ValueError(f"{path} holds one number. Give an array, or remove it.")

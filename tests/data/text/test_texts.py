@@ -97,10 +97,12 @@ def test_cached_tokens_that_are_damaged_are_computed_again(tmp_path, monkeypatch
     tokenizer = TOKENIZERS["bytes"]("")
     expected = documents_of([text], tokenizer, "bytes", tmp_path / "cache").tokens.tolist()
     (file,) = (tmp_path / "cache").glob(f"*/{damage}.npy")
-    file.write_bytes(file.read_bytes()[:-20])
-    found = documents_of([text], tokenizer, "bytes", tmp_path / "cache")
-    assert found.tokens.tolist() == expected
-    assert "The cached tokens in" in capsys.readouterr().err
+    whole = file.read_bytes()
+    for torn in (whole[:-20], whole[:8] + b"\x09" + whole[9:]):  # in its data, and in its header
+        file.write_bytes(torn)
+        found = documents_of([text], tokenizer, "bytes", tmp_path / "cache")
+        assert found.tokens.tolist() == expected
+        assert "The cached tokens in" in capsys.readouterr().err
 
 
 # Segments.

@@ -16,7 +16,7 @@ from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.features import at_speed, log_mel, num_frames
 from linear_transformers.data.speech.labels import SpeechShape
 from linear_transformers.data.speech.manifest import Utterance
-from linear_transformers.files import replacing
+from linear_transformers.files import NO_ARRAY, replacing
 
 LEAST = 0.01  # standard deviation: what float16 rounds away, in a band that is the same always
 VERSION = 1  # of the features: increase it when their computation changes
@@ -40,7 +40,7 @@ class FeatureCache:
             self.lengths = np.load(folder / "lengths.npy")
             whole = len(self.frames) == self.lengths.sum()
             self.starts = np.cumsum(self.lengths).reshape(self.lengths.shape) - self.lengths
-        except (OSError, ValueError, EOFError, TypeError) as error:
+        except NO_ARRAY as error:
             raise ValueError(f"The cached features in {folder} are damaged ({error}).") from error
         if not whole:
             raise ValueError(f"The cached features in {folder} are not those of one corpus.")

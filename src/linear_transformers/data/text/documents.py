@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from linear_transformers.data.text.tokens import END, SPECIAL, Bytes, Tokenizer
-from linear_transformers.files import replacing
+from linear_transformers.files import NO_ARRAY, replacing
 
 VERSION = 1  # of the tokens: increase it when their computation changes
 IN_MEMORY = 2**26  # bytes of text, of which the tokens take up to four times as many
@@ -131,9 +131,10 @@ def _mapped(folder: Path) -> Documents:
     """
     try:
         tokens, ends = np.load(folder / "tokens.npy", mmap_mode="r"), np.load(folder / "ends.npy")
-    except (OSError, ValueError, EOFError) as error:
+        whole = [len(tokens)] == ends[-1:].tolist()
+    except NO_ARRAY as error:
         raise ValueError(f"The cached tokens in {folder} are damaged ({error}).") from error
-    if len(tokens) != ends[-1]:
+    if not whole:
         raise ValueError(f"The cached tokens in {folder} are not those of the same texts.")
     return Documents(tokens, ends)
 
