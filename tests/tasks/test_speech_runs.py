@@ -298,7 +298,9 @@ def test_a_damaged_pipe_is_not_heard_as_noise(root, recordings, monkeypatch):
         (b"", "false", "Standard input holds no audio"),
     ):
         piped(monkeypatch, data)
-        assert words in complaint_of(root, "causal", "-", f"stream={stream}")
+        message = complaint_of(root, "causal", "-", f"stream={stream}")
+        assert words in message
+        assert "object at" not in message
 
 
 def test_a_fault_in_a_stream_is_told_on_a_line_of_its_own(root, recordings, tmp_path):
@@ -416,6 +418,11 @@ def test_a_manifest_of_texts_is_refused_by_what_can_be_done(root, recordings, tm
     message = complaint_of(root, "linear", tmp_path / "text.jsonl")
     assert "give a manifest with those" in message
     assert "data." not in message
+    assert message.count("text.jsonl") == 1
+    (tmp_path / "torn.jsonl").write_text(json.dumps(line)[:20])
+    message = complaint_of(root, "linear", tmp_path / "torn.jsonl")
+    assert "torn.jsonl:1: not JSON" in message
+    assert "give a manifest" not in message
 
 
 def test_one_bad_recording_does_not_end_the_others(root, recordings, tmp_path, capfd):

@@ -53,7 +53,7 @@ def read_audio(
         raise ValueError(f"The recording {str(path)!a} has no name in UTF-8.") from error
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: it has no header
         raise ValueError(
-            f"{path} is not a recording that can be read ({str(error).splitlines()[-1]})."
+            f"{path} is not a recording that can be read ({reason(error)})."
         ) from error
     if len(samples) == 0:
         raise ValueError(f"{path} holds no audio: it has no samples.")
@@ -67,6 +67,13 @@ def read_audio(
             "or another recording."
         )
     return converted(samples, rate, sample_rate, str(path), convert=convert)
+
+
+def reason(error: Exception) -> str:
+    """Return what is wrong with a recording in one line, without the name that libsndfile gives."""
+    if isinstance(error, soundfile.LibsndfileError):
+        return error.error_string
+    return str(error).splitlines()[-1]
 
 
 def check_length(file: soundfile.SoundFile, name: str) -> None:

@@ -16,6 +16,7 @@ from linear_transformers.data.speech.audio import (
     check_length,
     converted,
     finite,
+    reason,
     truncated,
     truncated_wav,
 )
@@ -58,7 +59,9 @@ def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.nd
                 yield finite(piece, audio), file.samplerate
             fault = truncated(Path(audio), file.tell(), file.frames)
     except (soundfile.SoundFileError, TypeError) as error:
-        raise ValueError(f"{audio} is not a recording that can be read ({error}).") from error
+        raise ValueError(
+            f"{audio} is not a recording that can be read ({reason(error)})."
+        ) from error
     if fault:
         raise ValueError(fault)
 
@@ -80,7 +83,7 @@ def from_standard_input(sample_rate: int) -> Waveform:
                 samples, rate = file.read(dtype="float32", always_2d=True), file.samplerate
         except soundfile.SoundFileError as error:
             raise ValueError(
-                f"Standard input is no recording that can be read ({error})."
+                f"Standard input is no recording that can be read ({reason(error)})."
             ) from error
         if fault := truncated_wav(io.BytesIO(data), "Standard input"):
             raise ValueError(fault)

@@ -246,10 +246,9 @@ def _manifest(path: Path, shape: SpeechShape, option: str) -> Iterator[tuple[Utt
     """Yield a manifest's utterances and their labels."""
     for line in read_manifest(path, shape.kind):
         if not isinstance(line, Utterance):
-            fault = line.partition(" Give data.")[0]
-            raise ValueError(
-                f"{option}={path}: {fault} The model has {shape.kind}: give a manifest with those."
-            )
+            fault, unlike, _ = line.partition(" Give data.")
+            more = f" The model has {shape.kind}: give a manifest with those." if unlike else ""
+            raise ValueError(f"{option}: {fault}{more}")
         try:
             yield line, shape.encode(line.units)
         except ValueError as error:
