@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
 from linear_transformers.config.ranges import Size, ranged
-from linear_transformers.ops.bidirectional import check_lengths
 from linear_transformers.ops.groups import check_groups
+from linear_transformers.ops.lengths import check_lengths
 
 SEQUENCE = ("batch", "time")  # the axes of a sequence and of a position before heads and width
 POSITION = ("batch",)

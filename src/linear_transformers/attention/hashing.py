@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from linear_transformers import shapes as sh
 from linear_transformers.attention.base import BidirectionalAttention
 from linear_transformers.ops import lsh
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 
 
 class HashPlanes(nn.Module):

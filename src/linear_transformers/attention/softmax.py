@@ -11,7 +11,7 @@ from linear_transformers import shapes as sh
 from linear_transformers.attention.base import SEQUENCE, CrossAttention, check_past
 from linear_transformers.attention.cache import CachedAttention
 from linear_transformers.config.ranges import Positive, Size, ranged
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 from linear_transformers.ops.precision import widened, without_autocast
 
 

@@ -18,7 +18,7 @@ from linear_transformers.attention.base import (
 from linear_transformers.attention.cache import can_be_written
 from linear_transformers.attention.softmax import attended
 from linear_transformers.config.ranges import Positive, Size, ranged
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 
 WINDOW = 128  # positions, of sequences without rows
 ROWS = 2  # of an image: the pixels above and their neighbours

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 from linear_transformers.ops.precision import widened
 from linear_transformers.shapes import Labels, Lengths, PerSequence, PerSequenceFlag
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from linear_transformers.attention.base import check_past
 from linear_transformers.kernels.convolution import convolved
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import Lengths
 
 

@@ -39,8 +39,8 @@ class MultiHeadCrossAttention(nn.Module):
         made = attention(num_heads, head_dim)
         if not isinstance(made, CrossAttention):
             raise ValueError(
-                f"{type(made).__name__} cannot attend to another sequence. Use task/cross=linear "
-                "or task/cross=softmax."
+                f"{type(made).__name__} cannot attend to another sequence. Use linear or softmax "
+                "attention there: task/cross=linear or task/cross=softmax."
             )
         self.attention = made
         self.head_dim = head_dim

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import Features, Lengths
 
 NORMALIZATIONS = ("corpus", "utterance", "none")

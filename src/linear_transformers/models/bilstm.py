@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from linear_transformers.config.ranges import Depth, Fraction, Size, ranged
-from linear_transformers.ops.bidirectional import check_lengths
+from linear_transformers.ops.lengths import check_lengths
 from linear_transformers.shapes import Lengths
 
 

@@ -14,7 +14,7 @@ from linear_transformers.config.ranges import CountOrZero, Masks, Size, ranged
 from linear_transformers.models.acoustic import Convolution, Normalization, subsampling_of
 from linear_transformers.models.bilstm import BiLstm
 from linear_transformers.models.transformer import Head, StackState, Transformer
-from linear_transformers.ops.bidirectional import check_lengths
+from linear_transformers.ops.lengths import check_lengths
 from linear_transformers.shapes import Features, Lengths, PerBand
 
 Scores = Float[Tensor, "b s p"]

@@ -17,7 +17,7 @@ from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.decoder import DecoderBlock, DecoderState
 from linear_transformers.models.dropout import Draws, number
 from linear_transformers.models.positions import Positions
-from linear_transformers.ops.bidirectional import check_lengths, valid
+from linear_transformers.ops.lengths import check_lengths, valid
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.ops.precision import without_autocast
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths, Rows, Source, Sources

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 from linear_transformers.ops.normalize import normalize
 from linear_transformers.ops.precision import widened, without_autocast
 

@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from linear_transformers.data.text import NOTHING, TextShape, TextSource
 from linear_transformers.models import StackState
-from linear_transformers.ops.bidirectional import valid
+from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import TextBatch
 from linear_transformers.tasks.base import Evaluation, Figure, Loss, Output, Statistics, total
 from linear_transformers.tasks.language_modeling.exporting import ExportTexts

@@ -15,8 +15,8 @@ from linear_transformers.config.ranges import Fraction, ranged
 from linear_transformers.data.text import PairShape, PairSource
 from linear_transformers.mixers import MultiHeadCrossAttention
 from linear_transformers.models import EncoderDecoder, Transformer
-from linear_transformers.ops.bidirectional import valid
 from linear_transformers.ops.cross_entropy import IGNORED, cross_entropy
+from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import PairBatch
 from linear_transformers.tasks.base import (
     Evaluation,
