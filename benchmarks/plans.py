@@ -176,10 +176,7 @@ PLANS = {
     "cifar-small": images("beyond/cifar-small", two_rows=96),
     # The tuning of the two as published, a fifth of the steps each.
     "rates-cifar-small": Plan(
-        (
-            *("experiment=beyond/cifar-small", *RADAM),
-            *("trainer.max_steps=1160", "trainer.val_check_interval=232"),
-        ),
+        ("experiment=beyond/cifar-small", *RADAM, "trainer.max_steps=1160"),
         {"batch_size": 50},
         ("linear, 2e-3", "softmax, 2e-3"),
         {
