@@ -72,7 +72,7 @@ def kernels_of(operator: str, case: Case, options: argparse.Namespace) -> dict[s
         return {
             OURS: lambda q, k, v: delta(q, unit(k), v, strength, none)[0],
             CHUNKS: lambda q, k, v: delta_chunks.delta(q, unit(k), v, strength, none)[0],
-            WHOLE: lambda q, k, v: delta_chunks._segment(
+            WHOLE: lambda q, k, v: delta_chunks.segment(
                 q, unit(k), v, strength, none, state=None, chunk_size=64
             )[0],
             FLA: heads_first(reference(operator), strength[..., 0]),
@@ -86,7 +86,7 @@ def kernels_of(operator: str, case: Case, options: argparse.Namespace) -> dict[s
     return {
         OURS: lambda q, k, v: decayed(q, k, v, decay)[0],
         CHUNKS: lambda q, k, v: decayed_chunks.decayed(q, k, v, decay)[0],
-        WHOLE: lambda q, k, v: decayed_chunks._segment(
+        WHOLE: lambda q, k, v: decayed_chunks.segment(
             q, k, v, decay, state=None, chunk_size=before
         )[0],
         FLA: lambda q, k, v: theirs(q, k, v, gates)[0],

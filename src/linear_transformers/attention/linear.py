@@ -155,7 +155,9 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             outputs, past = rotated_linear(q, k, v, rotation, eps=self.eps, state=past)
         else:
             q, k = self._scaled(q, k)
-            outputs, past = self._run(q, k, v, phi=self.feature_map, eps=self.eps, state=past)
+            outputs, past = self.over_sequence(
+                q, k, v, phi=self.feature_map, eps=self.eps, state=past
+            )
         return outputs, self._one_of_group(past)
 
     def past_before(
@@ -204,7 +206,10 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
         numerator = rotation(q_features)
         return read(q_features, memory, eps=self.eps, rotated=numerator).to(v.dtype)
 
-    def _run(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> tuple[Tensor, LinearState]:
+    def over_sequence(
+        self, q: Tensor, k: Tensor, v: Tensor, **options: Any
+    ) -> tuple[Tensor, LinearState]:
+        """Return the outputs and the state of the kernel that is chosen, which exports replace."""
         return kernels.KERNELS[self._chosen(v.device, v.dtype)].run(q, k, v, **options)
 
     def _by_products(self, q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:

@@ -45,7 +45,7 @@ class SequencesByOperator(SequenceStep):
         for mixer in mixers:
             attention = mixer.attention if isinstance(mixer, MultiHeadAttention) else None
             if type(attention) is LinearAttention and not mixer.rotary:
-                mixer.attention._run = _linear
+                mixer.attention.over_sequence = _linear
             elif isinstance(mixer, FastWeights):
                 mixer.over_sequence = recurrence
             else:

@@ -55,10 +55,10 @@ def delta(
         The outputs in the type of `v`, and the state after the last position.
     """
     inputs = q, k, v, strength, log_decay
-    return in_segments(_segment, inputs, state=state, chunk_size=chunk_size)
+    return in_segments(segment, inputs, state=state, chunk_size=chunk_size)
 
 
-def _segment(
+def segment(
     q: Tensor,
     k: Tensor,
     v: Tensor,
