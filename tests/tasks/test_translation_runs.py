@@ -170,7 +170,11 @@ def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, argum
         (["model=gated"], "Use task/cross=linear or task/cross=softmax."),
         (["model=gated", "task/cross=linear"], "task/encoder=linear or task/encoder=softmax."),
         (["model=sparse", "task/cross=linear"], "SparseAttention has no bidirectional form"),
-        (["model=lsh1"], "attention there: task/cross=linear or task/cross=softmax."),
+        (
+            ["model=lsh1"],
+            "LshAttention cannot attend to another sequence. Use linear or softmax attention there: "
+            "task/cross=linear or task/cross=softmax.",
+        ),
         (["model=bilstm"], "is no transformer, and cannot attend to a source."),
     ],
 )

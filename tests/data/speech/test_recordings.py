@@ -103,7 +103,7 @@ def test_broken_recordings_are_refused_by_name(tmp_path, raises_one_line):
         read_audio(path, RATE)
     path.write_bytes(b"<html>not found</html>")
     for read in (lambda: read_audio(path, RATE), lambda: list(pieces(str(path), 0.1, RATE))):
-        with raises_one_line("not a recording that can be read (Format not recognised"):
+        with raises_one_line("a.wav is not a recording that can be read (Format not recognised"):
             read()
     write(path, np.zeros(0, np.float32))
     with raises_one_line("a.wav", "no audio"):
