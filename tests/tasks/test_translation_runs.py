@@ -172,8 +172,8 @@ def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, argum
         (["model=sparse", "task/cross=linear"], "SparseAttention has no bidirectional form"),
         (
             ["model=lsh1"],
-            "LshAttention cannot attend to another sequence. Use linear or softmax attention there: "
-            "task/cross=linear or task/cross=softmax.",
+            "LshAttention cannot attend to another sequence. Use linear or softmax attention "
+            "there: task/cross=linear or task/cross=softmax.",
         ),
         (["model=bilstm"], "is no transformer, and cannot attend to a source."),
     ],
