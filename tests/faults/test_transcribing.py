@@ -184,7 +184,7 @@ def test_a_manifests_durations_are_looked_at(root, tmp_path, capfd):
 
 
 def test_a_damaged_cache_of_features_is_computed_again(root, capfd):
-    frames = min((root / "data/features").glob("*/frames.npy"))
+    frames = min((root / "data/features").glob("*/values.npy"))
     frames.write_bytes(frames.read_bytes()[: frames.stat().st_size // 2])
     run("train", *SPEECH, f"paths.runs={root}/runs", f"paths.data={root}/data")
     assert "They are computed again" in capfd.readouterr().err

@@ -255,7 +255,7 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
     first = corpus(tmp_path, speeds=[0.9, 1.0])
     first.check(1)
     monkeypatch.setattr(
-        "linear_transformers.data.speech.cache.read_audio",
+        "linear_transformers.data.speech.corpus.read_audio",
         lambda *_, **__: pytest.fail("it is in the cache"),
     )
     again = corpus(tmp_path, speeds=[0.9, 1.0])
@@ -275,7 +275,7 @@ def test_an_interrupted_cache_is_made_again(tmp_path, monkeypatch):
         def interrupted(*_, **__):
             raise KeyboardInterrupt
 
-        patch.setattr("linear_transformers.data.speech.cache.log_mel", interrupted)
+        patch.setattr("linear_transformers.data.speech.corpus.log_mel", interrupted)
         with pytest.raises(KeyboardInterrupt):
             corpus(tmp_path).check(1)
     assert not list(tmp_path.rglob("*.part"))

@@ -16,7 +16,7 @@ from linear_transformers.config.ranges import Count, Seconds, Seed, ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import SPLITS, DataSource, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
-from linear_transformers.data.speech.cache import FeatureCache, cached_features
+from linear_transformers.data.speech.corpus import Features, features_of
 from linear_transformers.data.speech.features import SHIFT_MS
 from linear_transformers.data.speech.labels import KINDS, PHONES, SpeechShape, labels_of, units_of
 from linear_transformers.data.speech.lexicon import Lexicon
@@ -75,7 +75,7 @@ class SpeechSource(DataSource):
         self.speeds = tuple(speeds)
         self.max_seconds = max_seconds
         self._utterances: dict[str, list[Utterance]] = {}
-        self._features: dict[str, FeatureCache] = {}
+        self._features: dict[str, Features] = {}
         self._shape: SpeechShape | None = None
         self._trained: np.ndarray | None = None
 
@@ -130,10 +130,10 @@ class SpeechSource(DataSource):
         )
         return [*super().notes(), slips]
 
-    def features(self, split: str) -> FeatureCache:
+    def features(self, split: str) -> Features:
         """Return the features of a split, computed and cached at the first use ever."""
         if split not in self._features:
-            self._features[split] = cached_features(
+            self._features[split] = features_of(
                 self.utterances(split),
                 self.shape,
                 speeds=self.speeds if split == "train" else (1.0,),
@@ -297,7 +297,7 @@ class Batches(Dataset[SpeechBatch]):
         labels: The labels of these utterances.
     """
 
-    def __init__(self, features: FeatureCache, kept: np.ndarray, labels: Sequence[list[int]]):
+    def __init__(self, features: Features, kept: np.ndarray, labels: Sequence[list[int]]):
         self.features = features
         self.kept = kept
         self.labels = labels

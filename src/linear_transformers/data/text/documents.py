@@ -1,9 +1,6 @@
 """Documents as tokens, one after the other: in memory, or in a file that is mapped into it."""
 
-import hashlib
-import json
-import sys
-import tempfile
+import itertools
 from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -12,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Integer
 
+from linear_transformers.data.cache import cached, state_of
 from linear_transformers.data.text.tokens import END, SPECIAL, Bytes, Tokenizer
-from linear_transformers.files import NO_ARRAY, replacing
 
-VERSION = 1  # of the tokens: increase it when their computation changes
+VERSION = 2  # of the tokens: increase it when their computation changes
 IN_MEMORY = 2**26  # bytes of text, of which the tokens take up to four times as many
 AT_ONCE = 2**20  # bytes that are read
 
@@ -112,31 +109,15 @@ def documents_of(
     if sum(text.size for text in texts) <= IN_MEMORY:
         made = [np.concatenate([*_tokens_of(text, tokenizer)]) for text in texts]
         return Documents(np.concatenate(made), np.cumsum([len(each) for each in made]))
-    folder = cache / _key(texts, about)
-    if (folder / "ends.npy").is_file():
-        try:
-            return _mapped(folder)
-        except ValueError as error:
-            print(f"note     {error} They are computed again.", file=sys.stderr)
-    folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, texts, tokenizer)
-    return _mapped(folder)
-
-
-def _mapped(folder: Path) -> Documents:
-    """Return the documents in a folder.
-
-    Raises:
-        ValueError: Its files are damaged.
-    """
-    try:
-        tokens, ends = np.load(folder / "tokens.npy", mmap_mode="r"), np.load(folder / "ends.npy")
-        whole = [len(tokens)] == ends[-1:].tolist()
-    except NO_ARRAY as error:
-        raise ValueError(f"The cached tokens in {folder} are damaged ({error}).") from error
-    if not whole:
-        raise ValueError(f"The cached tokens in {folder} are not those of the same texts.")
-    return Documents(tokens, ends)
+    facts = ([*text[1:], *state_of(text.path)] for text in texts)
+    tokens, sizes = cached(
+        cache,
+        "tokens",
+        itertools.chain([[VERSION, about]], facts),
+        lambda: (_tokens_of(text, tokenizer) for text in texts),
+        np.empty(0, _dtype(tokenizer)),
+    )
+    return Documents(tokens, np.cumsum(sizes))
 
 
 def _tokens_of(text: Document, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
@@ -153,31 +134,6 @@ def _tokens_of(text: Document, tokenizer: Tokenizer) -> Iterator[np.ndarray]:
 
 def _dtype(tokenizer: Tokenizer) -> type[np.unsignedinteger]:
     return np.uint16 if tokenizer.num_tokens <= 2**16 else np.uint32
-
-
-def _write(folder: Path, texts: Sequence[Document], tokenizer: Tokenizer) -> None:
-    sizes, dtype = [], _dtype(tokenizer)
-    with tempfile.TemporaryFile(dir=folder) as raw:
-        for text in texts:
-            sizes.append(0)
-            for tokens in _tokens_of(text, tokenizer):
-                raw.write(tokens.tobytes())
-                sizes[-1] += len(tokens)
-        raw.flush()
-        # Ends last: their file marks a complete cache.
-        arrays = {"tokens": np.memmap(raw, dtype, "r"), "ends": np.cumsum(sizes)}
-        for kind, array in arrays.items():
-            with replacing(folder / f"{kind}.npy") as partial, partial.open("wb") as file:
-                np.save(file, array)
-
-
-def _key(texts: Sequence[Document], about: str) -> str:
-    digest = hashlib.sha256(json.dumps([VERSION, about]).encode())
-    for text in texts:
-        state = text.path.stat()
-        facts = (*text, state.st_size, state.st_mtime_ns)
-        digest.update("\0".join(map(str, facts)).encode(errors="surrogateescape"))
-    return digest.hexdigest()[:16]
 
 
 def _last_break(read: bytes) -> int:
