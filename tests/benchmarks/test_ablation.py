@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from statistics import fmean, stdev
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -348,6 +349,17 @@ def test_what_models_draw_is_one_picture(made, first, tmp_path, monkeypatch, cap
     told = capsys.readouterr().out
     assert re.search(r"linear: ablation-digits-linear-0-\w+, \d\.\d+ bits/dim", told)
     assert re.search(r"softmax: ablation-digits-softmax-1-\w+, \d\.\d+ bits/dim", told)
+    drawn = (tmp_path / "results/ablation-digits-images.png").read_bytes()
+    monkeypatch.setattr(sys, "argv", ["gallery", *words, "--runs", f"{tmp_path}/none"])
+    gallery.main()  # with the runs gone, from what was drawn
+    assert (tmp_path / "results/ablation-digits-images.png").read_bytes() == drawn
+    archive = tmp_path / "results/ablation-digits-images.npz"
+    rows = dict(np.load(archive))
+    np.savez(archive, **rows | {"original": rows["original"][::-1]})
+    monkeypatch.setattr(sys, "argv", ["gallery", *words, "--runs", f"{made}/runs"])
+    with pytest.raises(SystemExit, match="has other images than"):
+        gallery.main()
+    archive.unlink()
     monkeypatch.setattr(sys, "argv", ["gallery", *words, "--runs", f"{tmp_path}/none"])
     with pytest.raises(SystemExit, match=r"benchmarks\.ablation digits"):
         gallery.main()
