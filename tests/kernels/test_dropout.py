@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from benchmarks.machine import thread_count
-from linear_transformers.kernels import cpp_dropout
+from linear_transformers.kernels import compiling, cpp_dropout
 from linear_transformers.kernels import dropout as operator
 from linear_transformers.kernels.dropout import dropout
 from linear_transformers.ops.dropout import dropout as defined
@@ -71,7 +71,7 @@ def test_types_may_be_mixed(kind, dtypes):
 
 @pytest.mark.parametrize("kind", ["plain", "relu", "residual"])
 def test_without_a_compiler_masks_are_the_same(monkeypatch, kind):
-    monkeypatch.setattr(cpp_dropout, "compiled", lambda source: "there is no compiler")
+    monkeypatch.setattr(compiling, "compiled", lambda source: "there is no compiler")
     assert cpp_dropout.unavailable(torch.zeros(1), torch.zeros(1)) == "there is no compiler"
     check(dropout, kind, 65)
 
@@ -122,7 +122,7 @@ def test_the_gradient_of_relu_at_nan_is_that_of_torch(monkeypatch, kernel):
         monkeypatch.setattr(operator.cpp_dropout, "cpp_dropout", triton.triton_dropout)
         monkeypatch.setattr(operator.cpp_dropout, "unavailable", lambda x, out: None)
     elif kernel == "torch":
-        monkeypatch.setattr(cpp_dropout, "compiled", lambda source: "there is no compiler")
+        monkeypatch.setattr(compiling, "compiled", lambda source: "there is no compiler")
     x = torch.tensor([-1.0, 0.0, float("nan"), 2.0]).expand(2, 4, 4).clone().requires_grad_()
     dropout(x, DRAW, rate=0.0, place=0, relu=True).sum().backward()
     assert x.grad is not None

@@ -27,6 +27,14 @@ FLAGS = (
 )
 
 
+def uncompiled(source: str, device: torch.device) -> str | None:
+    """Return why the functions of a source file cannot run on a device's tensors, or None."""
+    if device.type != "cpu":
+        return f"it is made for CPUs, and the tensors are on {device}"
+    library = compiled(source)
+    return library if isinstance(library, str) else None
+
+
 @cache
 def compiled(source: str) -> ctypes.CDLL | str:
     """Return the functions of a source file beside this one, or why they cannot be compiled."""

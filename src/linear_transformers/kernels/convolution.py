@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.compiling import compiled, uncompiled
 from linear_transformers.kernels.operator import is_differentiated_again, is_transformed, registered
 from linear_transformers.ops.convolution import convolved as defined
 from linear_transformers.ops.precision import accumulation_dtype
@@ -27,8 +27,7 @@ def unavailable(x: Tensor, taps: int) -> str | None:
         return f"it is not made for {x.dtype}"
     if taps > MOST_TAPS:
         return f"it is made for up to {MOST_TAPS} taps"
-    library = compiled(SOURCE)
-    return library if isinstance(library, str) else None
+    return uncompiled(SOURCE, x.device)
 
 
 def convolved(

@@ -5,7 +5,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.compiling import compiled, uncompiled
 
 SOURCE = "cpp_dropout.cpp"
 WORD = 0xFFFFFFFF
@@ -14,12 +14,9 @@ NAMES = {torch.float32: "float", torch.float64: "double", torch.bfloat16: "bfloa
 
 def unavailable(x: Tensor, out: Tensor) -> str | None:
     """Return why the kernel cannot run, or None. The first call compiles it."""
-    if x.device.type != "cpu":
-        return f"it is made for CPUs, and the tensors are on {x.device}"
-    library = compiled(SOURCE)
-    if isinstance(library, str):
-        return library
-    if not hasattr(library, _name(x, out)):
+    if reason := uncompiled(SOURCE, x.device):
+        return reason
+    if not hasattr(compiled(SOURCE), _name(x, out)):
         return f"it is not made for {x.dtype} and {out.dtype}"
     return None
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels.call import BACKWARD, FORWARD, Call, call
-from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.compiling import compiled, uncompiled
 from linear_transformers.kernels.operator import Given, operator, refuse
 
 SOURCE = "cpp_linear.cpp"
@@ -16,10 +16,7 @@ NAMES = {torch.float32: "float32", torch.float64: "float64", torch.bfloat16: "bf
 
 def unavailable(device: torch.device, dtype: torch.dtype) -> str | None:
     """Return why the kernel cannot run, or None. The first call compiles it."""
-    if device.type != "cpu":
-        return f"it is made for CPUs, and the tensors are on {device}"
-    library = compiled(SOURCE)
-    return library if isinstance(library, str) else None
+    return uncompiled(SOURCE, device)
 
 
 def _forward(given: Given, eps: float, elu: bool, results: Sequence[Tensor]) -> None:

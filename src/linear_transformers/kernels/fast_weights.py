@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from linear_transformers.kernels.call import SIZES, VIEWS, View, call
-from linear_transformers.kernels.compiling import compiled
+from linear_transformers.kernels.compiling import compiled, uncompiled
 from linear_transformers.kernels.operator import (
     check_device,
     constant,
@@ -41,12 +41,9 @@ def unavailable(device: torch.device, width: int) -> str | None:
         device: The device of the tensors.
         width: The width of a head, of keys or of values.
     """
-    if device.type != "cpu":
-        return f"it is made for CPUs, and the tensors are on {device}"
     if width > WIDEST:
         return f"matrix products are faster for heads wider than {WIDEST}, and these are {width}"
-    library = compiled(SOURCE)
-    return library if isinstance(library, str) else None
+    return uncompiled(SOURCE, device)
 
 
 def kernel_on(device: torch.device, width: int) -> str:
