@@ -13,7 +13,7 @@ from linear_transformers.attention import (
     SparseAttention,
     WindowAttention,
 )
-from linear_transformers.attention.base import bytes_of
+from linear_transformers.attention.states import bytes_of
 from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import (
     LSTM,

@@ -2,18 +2,16 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from linear_transformers import shapes as sh
+from linear_transformers.attention.states import SEQUENCE, Recurrent
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops.groups import check_groups
 from linear_transformers.ops.lengths import check_lengths
 
-SEQUENCE = ("batch", "time")  # the axes of a sequence and of a position before heads and width
-POSITION = ("batch",)
 State = TypeVar("State")
 Memory = TypeVar("Memory")
 
@@ -79,73 +77,21 @@ class Heads:
                 )
 
 
-def of_rows(state: Any, rows: sh.Rows) -> Any:
-    """Return some rows of a tensor, or of each tensor of a tuple; what is none is of all rows."""
-    if isinstance(state, Tensor):
-        return state[rows]
-    return type(state)(*(x[rows] if isinstance(x, Tensor) else x for x in state))
-
-
-def bytes_of(state: Any) -> int:
-    """Return the size of a tensor or a buffer, or of all that a tuple of them holds."""
-    return sum(map(bytes_of, state)) if isinstance(state, tuple) else getattr(state, "nbytes", 0)
-
-
-def check_past(inputs: Tensor, past: Tensor, *sizes: int) -> None:
-    """Check that a state, or a memory, is of as many sequences as inputs are.
-
-    Args:
-        inputs: The inputs, whose first axis is that of sequences.
-        past: A part of the state, whose first axis is too.
-        *sizes: The sizes of its other axes, if they are always the same.
-
-    Raises:
-        ValueError: It is not; of one sequence, or one head, either would be broadcast over the
-            others.
-    """
-    if inputs.shape[0] != past.shape[0]:
-        raise ValueError(
-            f"There are inputs of {len(inputs)} sequences and a state of {len(past)}. Give the "
-            "state of the same sequences."
-        )
-    if sizes and past.shape[1:] != sizes:
-        raise ValueError(
-            f"A part of the state is {list(past.shape[1:])} for each sequence, and has to be "
-            f"{list(sizes)}. Give the state of this layer."
-        )
-
-
-class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
+class CausalAttention(Heads, Recurrent[State]):
     """Attention that can be trained in parallel and run one position at a time.
 
-    The two forms are one function: stepping through a sequence from `init_state` yields
-    exactly what `forward` yields, up to rounding. `tests/attention/test_contract.py` holds
-    every mechanism to it, and to the promises that the class declares below.
-
-    States are values: no method but `step_in_place` changes the state it is given, so a state
-    can be kept and continued twice (many completions of one prefix).
+    No method but `step_in_place` changes the state it is given. One that is `divisible` has
+    `past_before`, too.
 
     Attributes:
-        kernel: The name of the requested implementation of the parallel form. A mechanism with
-            several makes it an option; most have one, in PyTorch.
-        constant_state: Whether the state's size is independent of the length of the past.
-        exactly_causal: Whether no output depends on a later position. Otherwise its likelihoods
-            are not valid, and stepping cannot give what `forward` gives.
         weights_sum_to_one: Whether outputs are means of values, so that a constant is preserved.
         shares_keys: Whether queries are their own keys; `k` is then ignored.
-        divisible: Whether sequences can be cut into pieces on several devices, by `past_before`.
         rotates_features: Whether its methods take a `rotation`, for the features of queries and
             keys. Where they do not, queries and keys are rotated before.
-        free_options: The options on which only speed and memory depend. They may change when a
-            checkpoint is continued or used.
     """
 
-    kernel: str = "torch"
-    constant_state: ClassVar[bool]
-    exactly_causal: ClassVar[bool] = True
     weights_sum_to_one: ClassVar[bool] = True
     shares_keys: ClassVar[bool] = False
-    divisible: ClassVar[bool] = False
     rotates_features: ClassVar[bool] = False
     free_options: ClassVar[frozenset[str]] = frozenset({"kernel", "chunk_size", "block_size"})
 
@@ -157,14 +103,6 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
         self.num_key_heads = num_heads if num_key_heads is None else num_key_heads
         self.group = check_groups(num_heads, self.num_key_heads)
 
-    def kernel_on(self, device: torch.device) -> str:
-        """Return the name of the implementation that runs on a device, with `auto` resolved.
-
-        Raises:
-            ValueError: The requested implementation cannot run there.
-        """
-        return self.kernel
-
     def forward(self, q: sh.Queries, k: sh.Keys, v: sh.Values) -> sh.Outputs:
         """Return the outputs of all positions, each seeing itself and those before it.
 
@@ -172,29 +110,6 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
             ValueError: See `check`.
         """
         return self.prefill(q, k, v)[0]
-
-    @abstractmethod
-    def init_state(
-        self,
-        batch: int,
-        *,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype = torch.float32,
-        capacity: int = 0,
-    ) -> State:
-        """Return the initial (empty) state.
-
-        Args:
-            batch: The number of sequences, b.
-            device: The device of the state.
-            dtype: The type of the inputs to come. Sums may be kept in a wider one.
-            capacity: The number of positions to reserve memory for. More may follow; states of
-                constant size ignore it.
-        """
-
-    def state_bytes(self, length: int, dtype: torch.dtype = torch.float32) -> int:
-        """Return the size of one sequence's state after `length` positions, in bytes."""
-        return bytes_of(self.init_state(1, device="meta", dtype=dtype, capacity=length))
 
     @abstractmethod
     def step(
@@ -207,13 +122,6 @@ class CausalAttention(Heads, nn.Module, ABC, Generic[State]):
     ) -> tuple[sh.Output, State]:
         """Take a `step` that may overwrite the given state, which must not be used again."""
         return self.step(q_i, k_i, v_i, state)
-
-    def select(self, state: State, rows: sh.Rows) -> State:
-        """Return the state of some of the sequences; a row named twice is forked.
-
-        Overridden where a state is no tensor and no named tuple of tensors, sequences first.
-        """
-        return of_rows(state, rows)
 
     @abstractmethod
     def prefill(

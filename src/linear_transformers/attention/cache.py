@@ -1,7 +1,7 @@
 """Attention to stored keys and values: the cache, and how it is filled."""
 
 from abc import abstractmethod
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention, check_past
+from linear_transformers.attention.base import CausalAttention
+from linear_transformers.attention.states import POSITION, check_past
 
 
 class Buffer:
@@ -103,7 +104,7 @@ class KeyValueCache(NamedTuple):
 class CachedAttention(CausalAttention[KeyValueCache]):
     """Attention whose past is all its keys and values."""
 
-    constant_state: ClassVar[bool] = False
+    constant_state = False
 
     @abstractmethod
     def attend(self, q: sh.Queries, keys: Tensor, values: Tensor, start: int) -> sh.Outputs:

@@ -15,7 +15,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention, check_past
+from linear_transformers.attention.base import CausalAttention
+from linear_transformers.attention.states import POSITION, check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
 from linear_transformers.ops.decayed import decayed_step
@@ -34,7 +35,7 @@ class FastWeightAttention(CausalAttention[Tensor]):
     bounds the outputs instead.
     """
 
-    constant_state: ClassVar[bool] = True
+    constant_state = True
     weights_sum_to_one: ClassVar[bool] = False
     over_sequence: ClassVar[Callable[..., tuple[Tensor, Tensor]]]
     over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]

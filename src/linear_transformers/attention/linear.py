@@ -8,13 +8,8 @@ from torch import Tensor, nn
 
 from linear_transformers import kernels
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import (
-    POSITION,
-    SEQUENCE,
-    CausalAttention,
-    CrossAttention,
-    check_past,
-)
+from linear_transformers.attention.base import CausalAttention, CrossAttention
+from linear_transformers.attention.states import POSITION, SEQUENCE, check_past
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.feature_maps import FeatureMapFactory, ProductMap
 from linear_transformers.ops.bidirectional import read, summarize
@@ -55,8 +50,8 @@ class LinearAttention(CausalAttention[LinearState], CrossAttention[LinearState])
             the tensors' device raises when it is called.
     """
 
-    constant_state: ClassVar[bool] = True
-    divisible: ClassVar[bool] = True
+    constant_state = True
+    divisible = True
     rotates_features: ClassVar[bool] = True
 
     @ranged

@@ -1,12 +1,11 @@
 """LSH attention that is exactly causal, with a bounded state. See `ops.lsh`."""
 
-from typing import ClassVar
-
 import torch
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import POSITION, CausalAttention, check_past
+from linear_transformers.attention.base import CausalAttention
 from linear_transformers.attention.hashing import BucketAttention, HashPlanes
+from linear_transformers.attention.states import POSITION, check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops import lsh
 from linear_transformers.ops.lsh import LshState
@@ -31,7 +30,7 @@ class LshAttention(BucketAttention, CausalAttention[LshState]):
         ValueError: A number is too small, or the number of buckets is odd.
     """
 
-    constant_state: ClassVar[bool] = True
+    constant_state = True
 
     @ranged
     def __init__(

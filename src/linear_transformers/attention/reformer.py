@@ -1,7 +1,5 @@
 """Reformer's LSH attention as it was published (Kitaev et al., 2020). See `ops.lsh`."""
 
-from typing import ClassVar
-
 from torch import Tensor
 
 from linear_transformers import shapes as sh
@@ -32,7 +30,7 @@ class ReformerAttention(BucketAttention, CachedAttention):
         ValueError: A number is too small, or the number of buckets is odd.
     """
 
-    exactly_causal: ClassVar[bool] = False
+    exactly_causal = False
 
     @ranged
     def __init__(

@@ -8,8 +8,9 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import SEQUENCE, CrossAttention, check_past
+from linear_transformers.attention.base import CrossAttention
 from linear_transformers.attention.cache import CachedAttention
+from linear_transformers.attention.states import SEQUENCE, check_past
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.ops.lengths import valid
 from linear_transformers.ops.precision import widened, without_autocast

@@ -1,7 +1,7 @@
 """Softmax attention to the last positions only: a past of one size, however long it was."""
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -9,14 +9,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.base import (
-    POSITION,
-    BidirectionalAttention,
-    CausalAttention,
-    check_past,
-)
+from linear_transformers.attention.base import BidirectionalAttention, CausalAttention
 from linear_transformers.attention.cache import can_be_written
 from linear_transformers.attention.softmax import attended
+from linear_transformers.attention.states import POSITION, check_past
 from linear_transformers.config.ranges import Positive, Size, ranged
 from linear_transformers.ops.lengths import valid
 
@@ -64,7 +60,7 @@ class WindowAttention(CausalAttention[WindowState], BidirectionalAttention):
     """
 
     kernel = "sdpa"
-    constant_state: ClassVar[bool] = True
+    constant_state = True
 
     @ranged
     def __init__(

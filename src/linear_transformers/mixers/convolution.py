@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import check_past
+from linear_transformers.attention.states import check_past
 from linear_transformers.kernels.convolution import convolved
 from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import Lengths

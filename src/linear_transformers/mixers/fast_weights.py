@@ -16,7 +16,7 @@ from annotated_types import Ge, Le
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import check_past
+from linear_transformers.attention.states import check_past
 from linear_transformers.config.ranges import Positive, Size, Taps, ranged
 from linear_transformers.kernels.fast_weights import decayed, delta, kernel_on
 from linear_transformers.mixers.multi_head import MultiHead, whole_heads
@@ -56,8 +56,8 @@ class FastWeights(MultiHead):
         ValueError: A width does not divide into the heads, or a choice is unknown.
     """
 
-    constant_state: bool = True
-    divisible: bool = True
+    constant_state = True
+    divisible = True
     free_options: ClassVar[frozenset[str]] = frozenset({"chunk_size"})
     over_sequence: Callable[..., tuple[Tensor, Tensor]]
     over_position: ClassVar[Callable[..., tuple[Tensor, Tensor]]]

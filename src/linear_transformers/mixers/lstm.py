@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.attention.base import POSITION, SEQUENCE, check_past
+from linear_transformers.attention.states import POSITION, SEQUENCE, check_past
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.ops.precision import without_autocast

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
-from linear_transformers.attention.base import POSITION, SEQUENCE, bytes_of, of_rows
+from linear_transformers.attention.states import POSITION, SEQUENCE, bytes_of, of_rows
 from linear_transformers.config.ranges import Size, Taps, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.mixers.convolution import ShortConvolution

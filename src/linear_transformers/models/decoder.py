@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from linear_transformers.attention.base import of_rows
+from linear_transformers.attention.states import of_rows
 from linear_transformers.mixers import CrossFactory, MixerFactory
 from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Dropout
