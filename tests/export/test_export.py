@@ -95,8 +95,10 @@ def test_images_to_complete_can_be_brought_along(runs, tmp_path):
     run("sample", f"ckpt={tmp_path / 'few'}", f"out={tmp_path / 'samples'}", "gif=false")
     assert len([*(tmp_path / "samples").glob("0*.png")]) == 3
     assert "test images are 0 to 2" in complaint("sample", f"ckpt={tmp_path / 'few'}", "index=[3]")
-    (tmp_path / "few" / EXAMPLES).write_bytes(b"no images")
-    assert "holds no images of this model" in complaint("sample", f"ckpt={tmp_path / 'few'}")
+    whole = (tmp_path / "few" / EXAMPLES).read_bytes()
+    for torn in (b"no images", whole[:8] + b"\x09" + whole[9:]):  # the latter's header is cut
+        (tmp_path / "few" / EXAMPLES).write_bytes(torn)
+        assert "holds no images of this model" in complaint("sample", f"ckpt={tmp_path / 'few'}")
 
 
 def test_it_can_be_exported_again_with_all_that_is_known(folder, tmp_path):

@@ -378,6 +378,10 @@ def test_what_cannot_be_transcribed_says_why(root, recordings, tmp_path):
     assert "model.causal=true" in complaint_of(root, "linear", one, "stream=true")
     assert "format='xml'" in complaint_of(root, "linear", one, "format=xml")
     assert "beam=16" in complaint_of(root, "linear", one, f"lm={one}")
+    for option in ("lm_order=2", "lm_weight=0.0", "lm_bonus=0.5"):
+        assert option in (said := complaint_of(root, "linear", one, "beam=2", option))
+        assert "leave lm_" in said
+    assert "stream=true" in complaint_of(root, "causal", one, "piece=0.2")
     folder = complaint_of(root, "linear", one, "beam=2", f"lm={recordings}")
     assert f"The manifest {recordings} is a folder." in folder
     assert "audio is empty" in complaint_of(root, "linear", "")

@@ -15,6 +15,7 @@ from linear_transformers.data.base import SPLITS
 from linear_transformers.data.images import Images, ImageShape
 from linear_transformers.data.masks import Mask, mask_of
 from linear_transformers.data.sequences import to_sequences
+from linear_transformers.files import NO_ARRAY
 from linear_transformers.runs.exported import EXAMPLES, WEIGHTS
 from linear_transformers.sampling import Prompts
 from linear_transformers.tasks.generation import Drawing, Prefix, SequenceModel
@@ -74,7 +75,7 @@ class ImageModel(SequenceModel):
             return self.images("test", data_root=data_root)
         try:
             return self._fitting(np.load(file, allow_pickle=False))
-        except (ValueError, EOFError) as error:
+        except NO_ARRAY as error:
             raise ValueError(
                 f"{file} holds no images of this model ({first_line(error)}). Remove it."
             ) from error

@@ -33,6 +33,8 @@ from linear_transformers.tasks.speech_recognition.scoring import scores_of
 from linear_transformers.tasks.speech_recognition.transcripts import Format, Transcript
 
 MANIFEST = ".jsonl"
+LANGUAGE_MODEL = {"lm_order": 3, "lm_weight": 0.5, "lm_bonus": 1.0}  # where it is not given
+PIECE = 0.1  # seconds
 
 
 class Listed(NamedTuple):
@@ -76,14 +78,14 @@ class Transcribe(Use[SpeechModel]):
     continue_: bool
     beam: Size | None
     lm: str | None
-    lm_order: Annotated[int, Ge(1), Le(100)]
-    lm_weight: Nats
-    lm_bonus: Nats
+    lm_order: Annotated[int, Ge(1), Le(100)] | None
+    lm_weight: Nats | None
+    lm_bonus: Nats | None
     window: Seconds | None
     overlap: NotNegative | None
     batch: Size
     stream: bool
-    piece: Seconds
+    piece: Seconds | None
 
     def run(self, trained: SpeechModel, watch: Watch) -> Outcome:
         """Transcribe recordings in the order of their names."""
@@ -108,6 +110,16 @@ class Transcribe(Use[SpeechModel]):
             raise ValueError("continue=true needs the recordings again: audio=- has gone by.")
         if self.lm is not None and self.beam is None:
             raise ValueError("lm=MANIFEST weighs the prefixes of a beam: give beam=16, say.")
+        for name in LANGUAGE_MODEL:
+            if self.lm is None and (value := getattr(self, name)) is not None:
+                raise ValueError(
+                    f"{name}={value} is of the model of phones that lm=MANIFEST names. Give it, "
+                    f"or leave {name} out."
+                )
+        if self.piece is not None and not self.stream:
+            raise ValueError(
+                f"piece={self.piece} is of a stream. Give stream=true, or leave it out."
+            )
         window, overlap = self.window, self.overlap
         if overlap is not None and (window is None or overlap >= window):
             raise ValueError(f"overlap={overlap} needs a longer window=SECONDS, found {window}.")
@@ -164,8 +176,9 @@ class Transcribe(Use[SpeechModel]):
         )  # fmt: skip
         for recording, scores in zip(group, every, strict=True):
             labels = recognised(
-                scores, beam=self.beam, language_model=language_model, weight=self.lm_weight,
-                bonus=self.lm_bonus if language_model else 0.0,
+                scores, beam=self.beam, language_model=language_model,
+                weight=self._of_phones("lm_weight"),
+                bonus=self._of_phones("lm_bonus") if language_model else 0.0,
             )  # fmt: skip
             yield recording, labels, scores
 
@@ -181,7 +194,12 @@ class Transcribe(Use[SpeechModel]):
         if self.lm is None:
             return None
         sequences = [labels for _, labels in _manifest(Path(self.lm), shape, "lm")]
-        return NGram(sequences, len(shape.labels), order=self.lm_order)
+        return NGram(sequences, len(shape.labels), order=self._of_phones("lm_order"))
+
+    def _of_phones(self, name: str) -> Any:
+        """Return an option of the language model."""
+        value = getattr(self, name)
+        return LANGUAGE_MODEL[name] if value is None else value
 
     @contextmanager
     def _output(self) -> Iterator[TextIO]:
@@ -226,7 +244,7 @@ class Transcribe(Use[SpeechModel]):
             return time.perf_counter() - start
 
         try:
-            for samples, rate in pieces(audio, self.piece, trained.shape.sample_rate):
+            for samples, rate in pieces(audio, self.piece or PIECE, trained.shape.sample_rate):
                 if not num_samples:
                     stream = trained.stream(sample_rate=rate)
                 busy, num_samples = busy + hear(samples.mean(axis=1)), num_samples + len(samples)
