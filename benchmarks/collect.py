@@ -19,7 +19,7 @@ from benchmarks.usage import parser_of
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.folder import Run
 from linear_transformers.runs.metrics import read_metrics, seconds, summary
-from linear_transformers.runs.sweeps import table_of
+from linear_transformers.runs.outcomes import table_of
 
 POINTS = 30  # of a learning curve
 

@@ -16,7 +16,8 @@ from linear_transformers.jobs.composition import (
     proposed_sweep,
 )
 from linear_transformers.pictures.tables import print_rows, print_table, rounded
-from linear_transformers.runs.sweeps import CAUTION, Outcome, Sweep, best_of
+from linear_transformers.runs.outcomes import CAUTION, Outcome, best_of
+from linear_transformers.runs.sweeps import Sweep
 from tests.conftest import CONF, PROJECT
 from tests.faults.test_stopping import signal_at
 from tests.programs import QUICK, complaint, figures, run, run_apart

@@ -51,7 +51,8 @@ from linear_transformers.jobs.named import (
 from linear_transformers.jobs.requeue import requeue
 from linear_transformers.provenance import cores
 from linear_transformers.runs.folder import AUTO, is_first_process, run_resumed
-from linear_transformers.runs.sweeps import Outcome, Sweep
+from linear_transformers.runs.outcomes import Outcome
+from linear_transformers.runs.sweeps import Sweep
 from linear_transformers.stopping import (
     Stopped,
     catching,

@@ -51,7 +51,8 @@ from linear_transformers.runs.folder import (
     shown,
 )
 from linear_transformers.runs.metrics import TESTED_STEP, summary
-from linear_transformers.runs.sweeps import CAUTION, RUN, Outcome, Sweep
+from linear_transformers.runs.outcomes import CAUTION, Outcome
+from linear_transformers.runs.sweeps import RUN, Sweep
 from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task

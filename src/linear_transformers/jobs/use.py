@@ -12,7 +12,7 @@ from linear_transformers.config.messages import first_line, out_of_memory
 from linear_transformers.jobs.composition import without
 from linear_transformers.provenance import provenance
 from linear_transformers.runs.folder import find_checkpoint, home_of
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.tasks.base import Output, Trained
 from linear_transformers.tasks.loading import load
 

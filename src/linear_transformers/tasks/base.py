@@ -22,7 +22,7 @@ from linear_transformers.ops.pieces import Place
 from linear_transformers.ops.precision import exact_dtype
 from linear_transformers.runs.checkpoint import history
 from linear_transformers.runs.folder import claim_folder
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 
 Row = dict[str, Any]
 # Sums over a batch, or over a whole split: they add up over batches and devices.

@@ -13,7 +13,7 @@ from linear_transformers.data.copies import Copies, CopyShape
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import claim_folder
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.sampling import RecurrentStepper, complete, greedy, prefill
 from linear_transformers.tasks.base import (
     Evaluation,

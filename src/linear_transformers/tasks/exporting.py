@@ -24,7 +24,7 @@ from linear_transformers.files import replacing
 from linear_transformers.runs.checkpoint import write_exported
 from linear_transformers.runs.exported import CARD, WEIGHTS, portable, upload
 from linear_transformers.runs.folder import shown
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.tasks.base import Task, Trained, Use, Watch
 
 LOADING = """```python

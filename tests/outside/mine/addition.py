@@ -14,7 +14,7 @@ from linear_transformers.data.base import DataSource, Shape, Split
 from linear_transformers.data.batches import EpochBatches, EvaluationBatches
 from linear_transformers.pictures.tables import print_table
 from linear_transformers.runs.folder import claim_folder
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.tasks.base import (
     Evaluation,
     Figure,

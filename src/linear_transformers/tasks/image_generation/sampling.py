@@ -21,7 +21,7 @@ from linear_transformers.data.masks import mask_of
 from linear_transformers.data.sequences import to_sequences
 from linear_transformers.pictures.grids import save_animation, save_grid, tiles_of, to_rgb
 from linear_transformers.runs.checkpoint import file_hash
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.sampling import (
     Completed,
     Prompts,

@@ -22,7 +22,7 @@ from linear_transformers.files import naming, replacing
 from linear_transformers.pictures.texts import visible, write
 from linear_transformers.runs.checkpoint import file_hash
 from linear_transformers.runs.folder import claim_folder, shown
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.sampling import stepper_of
 from linear_transformers.stopping import Stopped, deferred, noted
 from linear_transformers.tasks.base import Row, Use, Watch

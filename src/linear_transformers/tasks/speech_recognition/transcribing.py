@@ -21,7 +21,7 @@ from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechShape, read_audio, recordings_in
 from linear_transformers.data.speech.incoming import from_standard_input, pieces
 from linear_transformers.data.speech.manifest import Utterance, read_manifest
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.stopping import Stopped
 from linear_transformers.tasks.base import Use, Watch
 from linear_transformers.tasks.speech_recognition.model import (

@@ -12,7 +12,7 @@ from linear_transformers.config.messages import counted
 from linear_transformers.config.ranges import Positive, Power, Seed, Share, Size
 from linear_transformers.data.text import decoded, lines_of
 from linear_transformers.pictures.texts import write
-from linear_transformers.runs.sweeps import Outcome
+from linear_transformers.runs.outcomes import Outcome
 from linear_transformers.sampling.decoding import LENGTH_PENALTY, WIDTH
 from linear_transformers.tasks.base import Use, Watch
 from linear_transformers.tasks.translation.judging import judged
