@@ -60,7 +60,7 @@ def _mapped(folder: Path, noun: str) -> tuple[np.ndarray, np.ndarray]:
     except NO_ARRAY as error:
         raise ValueError(f"The cached {noun} in {folder} are damaged ({error}).") from error
     if not whole:
-        raise ValueError(f"The cached {noun} in {folder} are not of one and the same time.")
+        raise ValueError(f"The cached {noun} in {folder} do not belong together.")
     return values, lengths
 
 

@@ -177,8 +177,8 @@ class Transcribe(Use[SpeechModel]):
         for recording, scores in zip(group, every, strict=True):
             labels = recognised(
                 scores, beam=self.beam, language_model=language_model,
-                weight=self._of_phones("lm_weight"),
-                bonus=self._of_phones("lm_bonus") if language_model else 0.0,
+                weight=self._of_language_model("lm_weight"),
+                bonus=self._of_language_model("lm_bonus") if language_model else 0.0,
             )  # fmt: skip
             yield recording, labels, scores
 
@@ -194,9 +194,9 @@ class Transcribe(Use[SpeechModel]):
         if self.lm is None:
             return None
         sequences = [labels for _, labels in _manifest(Path(self.lm), shape, "lm")]
-        return NGram(sequences, len(shape.labels), order=self._of_phones("lm_order"))
+        return NGram(sequences, len(shape.labels), order=self._of_language_model("lm_order"))
 
-    def _of_phones(self, name: str) -> Any:
+    def _of_language_model(self, name: str) -> Any:
         """Return an option of the language model."""
         value = getattr(self, name)
         return LANGUAGE_MODEL[name] if value is None else value
