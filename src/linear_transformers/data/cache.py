@@ -4,7 +4,8 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ def cached(
     root: Path,
     noun: str,
     facts: Iterable[object],
-    compute: Callable[[], Iterable[Iterable[np.ndarray]]],
+    compute: Callable[[], Generator[Iterable[np.ndarray]]],
     like: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return arrays [total, ...], one after the other, and their lengths [arrays].
@@ -38,7 +39,8 @@ def cached(
         except ValueError as error:
             print(f"note     {error} They are computed again.", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder, compute(), like)
+    with closing(compute()) as made:  # else, on a full disk, what it has begun goes on
+        _write(folder, made, like)
     return _mapped(folder, noun)
 
 

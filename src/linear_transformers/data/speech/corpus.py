@@ -1,7 +1,7 @@
 """Features of a corpus, computed once and mapped into memory."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -79,7 +79,7 @@ def features_of(
         ValueError: See `read_audio`.
     """
 
-    def compute(utterance: Utterance) -> list[np.ndarray]:
+    def frames_of(utterance: Utterance) -> list[np.ndarray]:
         waveform = read_audio(
             utterance.audio, shape.sample_rate, duration=utterance.duration, convert=convert
         )
@@ -94,10 +94,10 @@ def features_of(
             for speed in speeds
         ]  # fmt: skip
 
-    def computed() -> Iterator[list[np.ndarray]]:
+    def arrays() -> Generator[list[np.ndarray]]:
         with ThreadPoolExecutor(max_workers=2) as pool:
             for parts in track(  # in order, two at a time: one reads while the other computes
-                pool.map(compute, utterances), f"features of {len(utterances)} {name} utterances",
+                pool.map(frames_of, utterances), f"features of {len(utterances)} {name} utterances",
                 len(utterances), transient=True, disable=not Console().is_terminal,
             ):  # fmt: skip
                 yield from ([part] for part in parts)
@@ -107,7 +107,7 @@ def features_of(
         root,
         "features",
         itertools.chain([options], map(_facts, utterances)),
-        computed,
+        arrays,
         np.empty((0, shape.num_mels), np.float16),
     )
     return Features(frames, lengths.reshape(-1, len(speeds)))
