@@ -60,10 +60,10 @@ def partial_of(path: Path) -> Path:
 
 
 def numbered(path: Path) -> dict[int, Path]:
-    """Return the files of a name, by number and in order: `a.json`, `a-2.json`, `a-3.json`, ..."""
+    """Return the files or folders of a name, by number and in order: `a.json`, `a-2.json`, ..."""
     found = {}
     for file in path.parent.glob(f"{path.stem}*{path.suffix}"):
-        if match := re.fullmatch(rf"{path.stem}(?:-(\d+))?", file.stem):
+        if match := re.fullmatch(rf"{path.stem}(?:-(\d+))?{path.suffix}", file.name):
             found[int(match[1] or 1)] = file
     return dict(sorted(found.items()))
 

@@ -1,7 +1,6 @@
 """The folder of one sampling job: its images, and their record, samples.json."""
 
 import json
-import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from linear_transformers.files import remove_leftovers, replacing
+from linear_transformers.files import numbered, remove_leftovers, replacing
 from linear_transformers.pictures.grids import save_image
 from linear_transformers.runs.folder import claim_folder, shown
 
@@ -127,10 +126,11 @@ class SampleFolder:
         Raises:
             ValueError: The folder is taken or cannot be made, or holds no such job to resume.
         """
-        samples = run / "samples"
+        own = run / "samples" / label
         if resume:
-            return cls._resumed(Path(out) if out else _last(samples, label), settings)
-        path = samples / label if out is None else Path(out)
+            newest = [own, *numbered(own).values()][-1]
+            return cls._resumed(Path(out or newest), settings)
+        path = own if out is None else Path(out)
         try:
             if out is None:
                 path = claim_folder(path, numbered=True)
@@ -225,10 +225,3 @@ def _is_whole(path: Path) -> bool:
     except (OSError, SyntaxError, ValueError, zlib.error):
         return False
     return True
-
-
-def _last(samples: Path, label: str) -> Path:
-    """Return the newest folder of a label: label, label-2, label-3, ..."""
-    of_label = re.compile(re.escape(label) + r"(-\d+)?")  # of seed 1, not of seed 12
-    taken = [path for path in samples.glob(f"{label}*") if of_label.fullmatch(path.name)]
-    return max(taken, key=lambda path: (len(path.name), path.name), default=samples / label)
