@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -85,15 +85,24 @@ def total(x: Tensor) -> Tensor:
     return x.detach().sum(dtype=exact_dtype(x.device))
 
 
-@runtime_checkable
-class Watcher(Protocol):
-    """Who can be shown results: a tracker."""
+class Watcher:
+    """Who can be shown results: a tracker. What it does not override, it does not show."""
 
-    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None: ...
-    def log_summary(self, figures: dict[str, Any], step: int) -> None: ...
-    def log_picture(self, name: str, path: Path, step: int) -> None: ...
-    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None: ...
-    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None: ...
+    def log_metrics(self, metrics: dict[str, Any], step: int | None = None) -> None:
+        """Show numbers."""
+
+    def log_summary(self, figures: dict[str, Any], step: int) -> None:
+        """Show figures of the whole run, which belong to no step."""
+        self.log_metrics(figures, step)
+
+    def log_picture(self, name: str, path: Path, step: int) -> None:
+        """Show a PNG or GIF file."""
+
+    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
+        """Show a recording."""
+
+    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
+        """Show rows that have the same keys."""
 
 
 class Output:

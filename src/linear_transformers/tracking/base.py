@@ -13,7 +13,7 @@ from lightning.pytorch.loggers.logger import Logger
 
 from linear_transformers.calls import call_with
 from linear_transformers.files import replacing
-from linear_transformers.tasks.base import Figure, Row
+from linear_transformers.tasks.base import Figure, Watcher
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Description:
     config: dict[str, Any]
 
 
-class Tracker(Logger):
+class Tracker(Logger, Watcher):
     """A Lightning logger that also takes pictures, recordings, tables and checkpoints.
 
     Built in every process of a run, but started and used in the first one only. A tracker need
@@ -59,19 +59,6 @@ class Tracker(Logger):
         Raises:
             ValueError: The run cannot be opened, and the configuration requires it.
         """
-
-    def log_summary(self, figures: dict[str, Any], step: int) -> None:
-        """Show figures of the whole run, which belong to no step."""
-        self.log_metrics(figures, step)
-
-    def log_picture(self, name: str, path: Path, step: int) -> None:
-        """Show a PNG or GIF file."""
-
-    def log_audio(self, name: str, path: Path, caption: str, step: int) -> None:
-        """Show a recording."""
-
-    def log_table(self, name: str, rows: Sequence[Row], step: int) -> None:
-        """Show rows that have the same keys."""
 
     def log_checkpoints(self, kept: Mapping[str, Path]) -> None:
         """Upload the checkpoints that were kept, by name, if the configuration asks for it."""

@@ -14,7 +14,8 @@ from linear_transformers.calls import call_of_tool
 from linear_transformers.config.messages import first_line
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import shown
-from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
+from linear_transformers.tasks.base import Row
+from linear_transformers.tracking.base import Description, KeptId, Tracker
 
 # MLflow's own is minutes.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "8"}

@@ -12,7 +12,8 @@ from PIL import Image
 from linear_transformers.calls import call_of_tool
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import shown
-from linear_transformers.tracking.base import Description, Row, Tracker
+from linear_transformers.tasks.base import Row
+from linear_transformers.tracking.base import Description, Tracker
 
 
 class TensorBoardTracker(TensorBoardLogger, Tracker):  # pyright: ignore

@@ -17,7 +17,8 @@ from linear_transformers.calls import call_of_tool
 from linear_transformers.config.messages import first_line
 from linear_transformers.config.ranges import Seconds, ranged
 from linear_transformers.runs.folder import shown
-from linear_transformers.tracking.base import Description, KeptId, Row, Tracker
+from linear_transformers.tasks.base import Row
+from linear_transformers.tracking.base import Description, KeptId, Tracker
 
 MODES = ("auto", "online", "offline")
 STEP = "trainer/global_step"
