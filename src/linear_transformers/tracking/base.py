@@ -3,7 +3,7 @@
 import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -98,18 +98,12 @@ def trackers_for(
 @contextmanager
 def started(trackers: Sequence[Tracker]) -> Iterator[list[str]]:
     """Start trackers, yield their lines, and finish them however the body ends."""
-    open_now: list[Tracker] = []
-    failed = True
-    try:
+    with ExitStack() as stack:
         lines = []
         for tracker in trackers:
             lines.append(tracker.start())
-            open_now.append(tracker)
+            stack.push(lambda kind, *_, each=tracker: each.finish(failed=kind is not None))
         yield lines
-        failed = False
-    finally:
-        for tracker in open_now:
-            tracker.finish(failed=failed)
 
 
 class KeptId:
