@@ -241,9 +241,7 @@ def test_the_task_of_a_run_is_that_of_its_latest_start(tmp_path):
         (tmp_path / f"a/{name}.yaml").write_text(f"task: {{_target_: tasks.{task}}}")
         os.utime(tmp_path / f"a/{name}.yaml", (9 - i, 9 - i))  # as copies may have them
     conf = Configurations((CONF,), "sample")
-    assert use_of("sample", conf, ["ckpt=a", f"paths.runs={tmp_path}"], PROJECT) == [
-        "sample=copying"
-    ]
+    assert use_of(conf, ["ckpt=a", f"paths.runs={tmp_path}"], PROJECT) == ["sample=copying"]
 
 
 @pytest.mark.parametrize(

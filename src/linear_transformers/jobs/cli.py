@@ -156,7 +156,7 @@ class Program:
             conf.check_keys(overrides)
             overrides = conf.quoted(overrides)
             if conf.uses:
-                self.found = use_of(self.name, conf, overrides, self.project)
+                self.found = use_of(conf, overrides, self.project)
             check_sweep(overrides)
             if self.trains:
                 self.found = model_of(conf, overrides, self.project)

@@ -106,9 +106,7 @@ def _is_there(path: str) -> bool:
     return Path(path).exists() or any(iglob(path, recursive=True))  # noqa: PTH207
 
 
-def use_of(
-    program: str, conf: Configurations, arguments: Sequence[str], project: Path
-) -> list[str]:
+def use_of(conf: Configurations, arguments: Sequence[str], project: Path) -> list[str]:
     """Return the override that adds what a program takes for the task of its checkpoint.
 
     The run's configuration knows the task; a checkpoint away from its run has to be read.
@@ -135,7 +133,7 @@ def use_of(
         case {"task": {"_target_": str(target)}}:
             # A task's file has its class's name, in small letters.
             task = re.sub(r"(?<!^)(?=[A-Z])", "_", target.rpartition(".")[2]).lower()
-            return [f"{program}={task}"] if task in conf.uses else []
+            return [f"{conf.program}={task}"] if task in conf.uses else []
     raise ValueError(f"{path} does not say what task it was trained for. Give another checkpoint.")
 
 
