@@ -37,11 +37,9 @@ def announce(
     device = trainer.strategy.root_device
     pieces = isinstance(trainer.strategy, SequenceParallel)
     divided = ", a piece of each sequence on each" if pieces else ""
-    parameters = sum(p.numel() for p in task.model.parameters())
     lines = [
         f"data     {data.description}",
-        f"model    {task.description}, {parameters / 1e6:.2f} M parameters, "
-        f"kernel: {task.kernel_on(device)}",
+        f"model    {task.in_words}, kernel: {task.kernel_on(device)}",
         f"device   {trainer.world_size} x {device.type}{divided}, "
         f"{torch.get_num_threads()} threads, precision {trainer.precision}",
         f"run      {shown(run.path)}",

@@ -234,6 +234,12 @@ class Task(ABC):
     def description(self) -> str:
         """The model in a few words, for a run's log."""
 
+    @property
+    def in_words(self) -> str:
+        """The model in a few words, and its size."""
+        count = sum(parameter.numel() for parameter in self.model.parameters())
+        return f"{self.description}, {count / 1e6:.2f} M parameters"
+
     def kernel_on(self, device: torch.device) -> str:
         """Return what computes attention on a device, for a run's log.
 

@@ -219,7 +219,7 @@ class ExportSequences(Export):
         """Return the page of a model of images or texts: see `page_of`."""
         task = trained.task
         figures = judged(task, trained.history["figures"])
-        about = ". ".join(filter(None, (in_words(task), figures and f"Test: {figures}")))
+        about = ". ".join(filter(None, (task.in_words, figures and f"Test: {figures}")))
         return page_of(
             task.model,
             task.distribution,
@@ -249,7 +249,7 @@ def card(trained: Trained, known: Mapping[str, Any], *, license: str | None) -> 
     parts = [
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---",
         f"# {trained.name}",
-        f"{in_words(task)}, of {task.shape.description}.",
+        f"{task.in_words}, of {task.shape.description}.",
         f"Data: {trained.data.name.rpartition('.')[2]}, {brief(options)}.",
     ]
     if figures := judged(task, known["figures"]):
@@ -276,12 +276,6 @@ def loading(config: Mapping[str, Any]) -> str:
     others = sorted(packages - known)
     arguments = f'"DIR", allow={json.dumps(others)}' if others else '"DIR"'
     return LOADING.format(arguments=arguments, whose=" and ".join(["the project", *others]))
-
-
-def in_words(task: Task) -> str:
-    """Return what a model is, and its size."""
-    count = sum(parameter.numel() for parameter in task.model.parameters())
-    return f"{task.description}, {count / 1e6:.2f} M parameters"
 
 
 def judged(task: Task, figures: Mapping[str, Any]) -> str:
