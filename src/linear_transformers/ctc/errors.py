@@ -22,17 +22,14 @@ def confusions(
         hypotheses: The labels that were heard.
         num_labels: The number of labels above the blank.
     """
-    counts = torch.zeros(1 + num_labels, 1 + num_labels, dtype=torch.long)
     pairs = [
         pair
         for reference, hypothesis in zip(references, hypotheses, strict=True)
         for pair in edits(reference, hypothesis)
     ]
-    if pairs:
-        counts.index_put_(
-            tuple(torch.tensor(pairs).T), torch.ones(len(pairs), dtype=torch.long), True
-        )
-    return counts
+    said, heard = torch.tensor(pairs, dtype=torch.long).view(-1, 2).T
+    counts = torch.zeros(1 + num_labels, 1 + num_labels, dtype=torch.long)
+    return counts.index_put_((said, heard), torch.tensor(1), accumulate=True)
 
 
 def error_rates(counts: Confusions) -> dict[str, Float[Tensor, ""]]:
