@@ -162,13 +162,12 @@ class Configurations:
     def _places_of(self, name: str) -> list[str]:
         """Return the dotted keys that end in a name, in the files of the groups."""
         found = set()
-        for group in self.groups:
-            top = group.partition("/")[0]
+        for top in {group.partition("/")[0] for group in self.groups}:
             for file in self._files(top):
                 everywhere = file.read_text().startswith("# @package _global_")
-                whole = _read(file) if everywhere else {top: _read(file)}
-                found |= {f"{key}.{name}" for key in whole if _has(whole[key], name)}
-        return sorted(found - {f"hydra.{name}", f"proposed.{name}"})
+                nodes = _read(file) if everywhere else {top: _read(file)}
+                found |= {key for key, x in nodes.items() if isinstance(x, dict) and name in x}
+        return sorted(f"{key}.{name}" for key in found - {"hydra", "proposed"})
 
     def _files(self, group: str) -> list[Path]:
         return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))
@@ -184,10 +183,6 @@ def _read(file: Path) -> dict[str, Any]:
     """Return what a file says, which may be nothing; an error names the file."""
     with file.open() as text:
         return yaml.safe_load(text) or {}
-
-
-def _has(node: object, name: str) -> bool:
-    return isinstance(node, dict) and name in node
 
 
 def _usage(file: Path) -> str:
