@@ -179,7 +179,14 @@ class Program:
         # What is there is set with ++ as without.
         words = [re.sub(rf"^\++(?=sweep\.|paths\.|{SWEEP_FOLDER}=)", "", word) for word in words]
         self.num_jobs = num_jobs([*proposed_sweep(conf, words), *words])
-        sweep = self._sweep_of(conf, words)
+        named = [word for word in words if word.startswith((f"{SWEEP_FOLDER}=", "paths."))]
+        sweep = Sweep.open(
+            runs_of(conf, words, self.project),
+            command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
+            # Composed, where it is named: it may hold the day.
+            named=value_of(SWEEP_FOLDER, named) and composed_value(SWEEP_FOLDER, conf, named),
+            skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
+        )
         rest = [
             of_each_job(word)
             for word in words
@@ -198,17 +205,6 @@ class Program:
         named = value_of("run_id", arguments) is not None
         line = requeue(stopped, continues=named and value_of("resume", arguments) == AUTO)
         return [line] if line else []
-
-    def _sweep_of(self, conf: Configurations, words: Sequence[str]) -> Sweep:
-        """Return the multirun that a command line means."""
-        named = [word for word in words if word.startswith((f"{SWEEP_FOLDER}=", "paths."))]
-        return Sweep.open(
-            runs_of(conf, words, self.project),
-            command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
-            # Composed, where it is named: it may hold the day.
-            named=value_of(SWEEP_FOLDER, named) and composed_value(SWEEP_FOLDER, conf, named),
-            skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
-        )
 
     def _task(self, cfg: DictConfig) -> float | None:
         """Run the job with a configuration that Hydra composed, as one of a multirun or alone."""
