@@ -261,7 +261,7 @@ def test_features_are_computed_once(tmp_path, monkeypatch):
     again = corpus(tmp_path, speeds=[0.9, 1.0])
     again.check(1)
     np.testing.assert_array_equal(again.features("train").frames, first.features("train").frames)
-    mean, deviation = again.statistics()
+    mean, deviation = again.features("train").statistics()
     frames = first.features("train").frames.astype(np.float64)
     np.testing.assert_allclose(mean, frames.mean(0), rtol=1e-5)
     np.testing.assert_allclose(deviation, frames.std(0), rtol=1e-4)

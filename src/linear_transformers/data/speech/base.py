@@ -143,10 +143,6 @@ class SpeechSource(DataSource):
             )
         return self._features[split]
 
-    def statistics(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and standard deviation [f] of each band in training."""
-        return self.features("train").statistics()
-
     @property
     def trained(self) -> np.ndarray:
         """The indices of the utterances to train on: all, before `leave_out` was called."""

@@ -66,7 +66,7 @@ class SpeechRecognition(Task):
 
     def prepare(self, data: SpeechSource) -> list[str]:
         left_out = data.leave_out(self.model.num_outputs)
-        mean, deviation = (torch.from_numpy(x) for x in data.statistics())
+        mean, deviation = map(torch.from_numpy, data.features("train").statistics())
         self.model.adopt(mean, deviation, data.longest)
         return [*super().prepare(data), *left_out]
 
