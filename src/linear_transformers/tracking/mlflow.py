@@ -78,8 +78,7 @@ class MLflowTracker(MLFlowLogger, Tracker):
         return f"watch    {call_of_tool(words, extra='mlflow')}"
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        write = super().log_metrics
-        self._tell(lambda: write(metrics, step))
+        self._tell(super().log_metrics, metrics, step)
 
     def log_picture(self, name: str, path: Path, step: int) -> None:
         if path.suffix != ".png":
@@ -96,20 +95,19 @@ class MLflowTracker(MLFlowLogger, Tracker):
         self._tell(lambda: self.experiment.log_text(self.run_id, text, f"{name}.md"))
 
     def finalize(self, status: str = "success") -> None:
-        end = super().finalize
-        self._tell(lambda: end(status))
+        self._tell(super().finalize, status)
 
     def finish(self, *, failed: bool) -> None:
         self.finalize("failed" if failed else "success")
 
-    def _tell(self, call: Callable[[], object]) -> None:
+    def _tell(self, call: Callable[..., object], *about: object) -> None:
         """Call MLflow, for as long as its server answers: a training outlives it."""
         from mlflow.exceptions import MlflowException
 
         if self.lost:
             return
         try:
-            call()
+            call(*about)
         except (MlflowException, OSError) as error:  # of the network
             self.lost = True
             why = first_line(error).strip(" .:")
