@@ -203,8 +203,7 @@ class Program:
         if not self.trains or self.sweep is not None:
             return []
         named = value_of("run_id", arguments) is not None
-        line = requeue(stopped, continues=named and value_of("resume", arguments) == AUTO)
-        return [line] if line else []
+        return requeue(stopped, continues=named and value_of("resume", arguments) == AUTO)
 
     def _task(self, cfg: DictConfig) -> float | None:
         """Run the job with a configuration that Hydra composed, as one of a multirun or alone."""

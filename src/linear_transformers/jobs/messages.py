@@ -78,13 +78,11 @@ def where_it_goes_on(job: TrainJob, run: Run, stopped: Stopped) -> list[str]:
     again = [override("run_id", run.path.name)]
     if kept is not None or job.resume is None:  # else it begins with the other run's again
         again.append(override("resume", AUTO))
-    lines = [
+    return [
         f"kept     {'nothing yet' if kept is None else shown(kept)}",
         f"next     {call_again('train', *again)}",
+        *requeue(stopped, continues=job.resume == AUTO and job.run_id is not None),
     ]
-    if requeued := requeue(stopped, continues=job.resume == AUTO and job.run_id is not None):
-        lines.append(requeued)
-    return lines
 
 
 @contextmanager
