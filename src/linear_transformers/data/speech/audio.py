@@ -57,9 +57,7 @@ def read_audio(
         ) from error
     if len(samples) == 0:
         raise ValueError(f"{path} holds no audio: it has no samples.")
-    fault = truncated(path, len(samples), claimed)
-    if fault:
-        raise ValueError(fault)
+    check_whole(path, len(samples), claimed)
     seconds = len(samples) / rate
     if duration is not None and abs(seconds - duration) > TOLERANCE:
         raise ValueError(
@@ -173,18 +171,20 @@ def finite(samples: np.ndarray, name: str) -> np.ndarray:
     return samples
 
 
-def truncated(path: Path, read: int, claimed: int) -> str:
-    """Return why a file is truncated, or an empty string."""
+def check_whole(path: Path, read: int, claimed: int) -> None:
+    """Refuse a file that is truncated: see `check_whole_wav`, too."""
     if read < claimed:
-        return f"{path} is truncated: {read} of {claimed} samples could be read."
+        raise ValueError(f"{path} is truncated: {read} of {claimed} samples could be read.")
     with path.open("rb") as file:
-        return truncated_wav(file, str(path))
+        check_whole_wav(file, str(path))
 
 
-def truncated_wav(file: io.BufferedIOBase, name: str) -> str:
-    """Return why a recording is a truncated WAV, or an empty string.
+def check_whole_wav(file: io.BufferedIOBase, name: str) -> None:
+    """Refuse a truncated WAV, which libsndfile reads without an error: it ignores the size in the
+    header.
 
-    libsndfile reads a truncated WAV without an error: it ignores the size in the header.
+    Raises:
+        ValueError: It is one.
     """
     riff = file.read(12).startswith(b"RIFF")
     while riff and len(header := file.read(8)) == 8:
@@ -193,13 +193,12 @@ def truncated_wav(file: io.BufferedIOBase, name: str) -> str:
             start = file.tell()
             left = file.seek(0, io.SEEK_END) - start
             if size in KNOWN_SIZES and left < size:
-                return (
+                raise ValueError(
                     f"{name} is truncated: its header promises {size} bytes of samples, "
                     f"{left} are there."
                 )
             break
         file.seek(size + size % 2, io.SEEK_CUR)
-    return ""
 
 
 def recordings_in(path: Path) -> list[Path]:

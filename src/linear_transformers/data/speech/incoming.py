@@ -14,11 +14,11 @@ from linear_transformers.data.speech.audio import (
     RATES,
     Waveform,
     check_length,
+    check_whole,
+    check_whole_wav,
     converted,
     finite,
     reason,
-    truncated,
-    truncated_wav,
 )
 
 # What files begin with that are no WAV: FLAC, Ogg, tagged MP3, SPHERE, AIFF, large WAV, AU, CAF,
@@ -57,13 +57,11 @@ def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.nd
             size = max(1, round(seconds * file.samplerate))
             while len(piece := file.read(size, dtype="float32", always_2d=True)):
                 yield finite(piece, audio), file.samplerate
-            fault = truncated(Path(audio), file.tell(), file.frames)
+            check_whole(Path(audio), file.tell(), file.frames)
     except (soundfile.SoundFileError, TypeError) as error:
         raise ValueError(
             f"{audio} is not a recording that can be read ({reason(error)})."
         ) from error
-    if fault:
-        raise ValueError(fault)
 
 
 def from_standard_input(sample_rate: int) -> Waveform:
@@ -85,8 +83,7 @@ def from_standard_input(sample_rate: int) -> Waveform:
             raise ValueError(
                 f"Standard input is no recording that can be read ({reason(error)})."
             ) from error
-        if fault := truncated_wav(io.BytesIO(data), "Standard input"):
-            raise ValueError(fault)
+        check_whole_wav(io.BytesIO(data), "Standard input")
     if len(samples) == 0:
         raise ValueError("Standard input holds no audio: it has no samples.")
     return converted(samples, rate, sample_rate, "Standard input")
