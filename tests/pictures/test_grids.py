@@ -1,6 +1,8 @@
 """Grids and animations: every image where it belongs."""
 
+import errno
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -91,6 +93,23 @@ def test_the_animation_fills_in_raster_order(tmp_path):
     assert [shown.sum() for shown in hidden] == list(range(8, -1, -1))
     for before, after in pairwise(hidden):
         assert np.flatnonzero(before)[0] not in np.flatnonzero(after)
+
+
+@pytest.mark.parametrize("name", ["g.png", "g.gif"])
+def test_a_picture_on_a_full_disk_is_named_and_the_one_before_stays(tmp_path, monkeypatch, name):
+    def full(self, file, *args, **kwargs):
+        Path(file).write_bytes(b"torn")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    path = tmp_path / name
+    path.write_bytes(b"before")
+    monkeypatch.setattr(Image.Image, "save", full)
+    rows = [("given", plain((255, 0, 0)))]
+    with pytest.raises(OSError, match="No space left") as raised:
+        save_grid(rows, path) if name == "g.png" else save_animation(rows, upper_half(), path)
+    assert raised.value.filename == str(path)
+    assert path.read_bytes() == b"before"
+    assert [*tmp_path.iterdir()] == [path]
 
 
 def plain(*colours: tuple[int, int, int]) -> np.ndarray:

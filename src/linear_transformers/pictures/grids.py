@@ -74,7 +74,7 @@ def _wrapped(label: str, images: np.ndarray) -> Tiles:
 
 def save_grid(tiles: Tiles, path: Path) -> None:
     """Write a grid of labelled rows, images enlarged without smoothing."""
-    _grid(tiles).save(path)
+    save_image(np.asarray(_grid(tiles)), path)
 
 
 def save_animation(tiles: Tiles, mask: Mask, path: Path) -> None:
@@ -86,7 +86,10 @@ def save_animation(tiles: Tiles, mask: Mask, path: Path) -> None:
         visible.ravel()[hidden[:shown]] = True
         frames.append(_grid(_drawn_so_far(tiles, visible)))
     durations = [MILLISECONDS_A_FRAME] * (len(frames) - 1) + [MILLISECONDS_AT_END]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    with replacing(path) as partial:
+        frames[0].save(
+            partial, "GIF", save_all=True, append_images=frames[1:], duration=durations, loop=0
+        )
 
 
 def _drawn_so_far(tiles: Tiles, visible: Mask) -> Tiles:
