@@ -185,6 +185,13 @@ def test_attention_that_cannot_see_everything_says_so(raises_one_line):
         Transformer(DeltaNet, num_layers=1, num_heads=2, model_dim=16, causal=False)
 
 
+def test_a_causal_encoder_that_sees_later_frames_is_refused(raises_one_line):
+    """Padding is later, too: an utterance would be told by what it is batched with."""
+    stack = Transformer(ENCODERS["reformer4"], num_layers=1, num_heads=2, model_dim=16)
+    with raises_one_line("Reformer", "later frames", "model=lsh4", "model.causal=false"):
+        SpeechEncoder(stack, MELS, LABELS)
+
+
 @pytest.mark.parametrize("name", ["linear", "bilstm"])
 def test_an_encoder_that_sees_everything_cannot_stream(name, raises_one_line):
     with raises_one_line("model.causal=true"):

@@ -80,6 +80,11 @@ class SpeechEncoder(nn.Module):
                 "normalization=utterance needs whole utterances; a causal encoder does not "
                 "wait for them. Use normalization=corpus."
             )
+        if isinstance(stack, Transformer) and stack.causal and not stack.exactly_causal:
+            raise ValueError(
+                f"{stack.mixer_name} lets later frames, and padding, change the outputs of earlier "
+                "ones, so it cannot stream. Use model=lsh4, or model.causal=false."
+            )
         if mel_mask_bands > num_mels:
             raise ValueError(
                 f"mel_mask_bands={mel_mask_bands} was asked for; there are num_mels={num_mels} "
