@@ -116,6 +116,16 @@ def test_a_file_that_is_no_transcript_is_not_touched(root, tmp_path, form, conte
     assert (tmp_path / "mine").read_bytes() == content
 
 
+def test_a_manifest_is_not_taken_for_a_transcript(root, tmp_path):
+    """Both are JSON lines of recordings; the manifest's last line may end the file."""
+    manifest = f"{json.dumps({'audio': f'{root}/talks/00.wav', 'phones': 'HH'})}\n" * 2
+    (tmp_path / "m.jsonl").write_text(manifest.rstrip())
+    words = (f"ckpt={root}/runs/a", f"audio={root}/talks/01.wav", f"out={tmp_path}/m.jsonl")
+    message = complaint("transcribe", *words, "format=json", "continue=true")
+    assert "m.jsonl has no lines of format=json" in message
+    assert (tmp_path / "m.jsonl").read_text() == manifest.rstrip()
+
+
 def test_a_name_with_spaces_of_any_kind_goes_on(root, tmp_path):
     (tmp_path / "in").mkdir()
     shutil.copy(root / "talks/00.wav", tmp_path / "in" / "at 3\u202fPM.wav")

@@ -138,7 +138,7 @@ class Transcript:
         """
         if self.format == "json":
             match json.loads(line):
-                case {"audio": str(name)}:
+                case {"audio": str(name), "spans": list()}:  # a manifest has no spans
                     return name
         elif self.format == "ctm":
             key, _, start, duration, _, probability = line.split()
