@@ -164,6 +164,17 @@ def test_what_the_corpus_is_like_is_saved_with_the_weights(root):
     assert (model.normalization.deviation > 0.5).all()
 
 
+def test_what_another_corpus_is_like_is_not_taken_with_its_weights(root):
+    """Else recordings are read in windows of what the other one had at its longest."""
+    other = ("data.corpus_seed=1", "test=false", "debug=step")
+    printed = train(root, "tuned", *other, "init_from=causal")
+    train(root, "untuned", *other, "model=linear", *SMALL)
+    ours, theirs, own = (recogniser_of(root, x).model for x in ("tuned", "causal", "untuned"))
+    assert ours.longest == own.longest != theirs.longest
+    torch.testing.assert_close(ours.normalization.mean, own.normalization.mean, rtol=0, atol=0)
+    assert "left out: lookahead.weights.weight, lookahead.weights.bias" in printed
+
+
 def test_a_continued_run_goes_on_with_the_same_data(root):
     train(root, "whole", "model=linear", *SMALL, "trainer.max_epochs=3", "scheduler=constant")
     train(root, "half", "model=linear", *SMALL, "scheduler=constant")

@@ -163,7 +163,7 @@ def initialise(task: Task, path: Path) -> str:
     """Give a model the weights of a checkpoint, wherever a tensor has the same name and shape.
 
     Returns:
-        A line on what was taken.
+        A line on what was taken, and what was not.
 
     Raises:
         ValueError: Nothing fits.
@@ -177,7 +177,9 @@ def initialise(task: Task, path: Path) -> str:
     task.model.load_state_dict({**ours, **fits})
     check_finite(task.model, path)
     new = [name for name in ours if name not in fits]
+    left = [name for name in theirs if name not in ours]
     rest = f"; new: {the_first(new)}" if new else ""
+    rest += f"; left out: {the_first(left)}" if left else ""
     return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"
 
 

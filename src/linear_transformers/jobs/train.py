@@ -165,8 +165,8 @@ def _begin(
     if first:
         data.fetch()
         data.check(share_of(trainer)[1])
-    notes = [f"note     {line}" for line in task.prepare(data)]
-    notes += _start(job, found, task)
+    started_from = _start(job, found, task)  # first: the statistics are the new data's
+    notes = [*(f"note     {line}" for line in task.prepare(data)), *started_from]
     if job.resume_optimizer == "new" and found is not None and not changed:
         notes.append("note     resume_optimizer=new: no option is another, so the moments are kept")
     open_run(run, config, rank=trainer.global_rank)
