@@ -186,19 +186,27 @@ def check_whole_wav(file: io.BufferedIOBase, name: str) -> None:
     Raises:
         ValueError: It is one.
     """
+    found = samples_of_wav(file)
+    if found is None:
+        return
+    start, size = found
+    left = file.seek(0, io.SEEK_END) - start
+    if size in KNOWN_SIZES and left < size:
+        raise ValueError(
+            f"{name} is truncated: its header promises {size} bytes of samples, {left} are there."
+        )
+
+
+def samples_of_wav(file: io.BufferedIOBase) -> tuple[int, int] | None:
+    """Return where the samples of a WAV begin, and the number of bytes that its header promises;
+    None of another file."""
     riff = file.read(12).startswith(b"RIFF")
     while riff and len(header := file.read(8)) == 8:
         size = int.from_bytes(header[4:], "little")
         if header[:4] == b"data":
-            start = file.tell()
-            left = file.seek(0, io.SEEK_END) - start
-            if size in KNOWN_SIZES and left < size:
-                raise ValueError(
-                    f"{name} is truncated: its header promises {size} bytes of samples, "
-                    f"{left} are there."
-                )
-            break
+            return file.tell(), size
         file.seek(size + size % 2, io.SEEK_CUR)
+    return None
 
 
 def recordings_in(path: Path) -> list[Path]:

@@ -19,6 +19,7 @@ from linear_transformers.data.speech.audio import (
     converted,
     finite,
     reason,
+    samples_of_wav,
 )
 
 # What files begin with that are no WAV: FLAC, Ogg, tagged MP3, SPHERE, AIFF, large WAV, AU, CAF,
@@ -75,6 +76,9 @@ def from_standard_input(sample_rate: int) -> Waveform:
         whole = np.frombuffer(data[: len(data) - len(data) % 2], dtype="<i2")
         samples, rate = whole.astype(np.float32)[:, None] / 2**15, sample_rate
     else:
+        place = samples_of_wav(io.BytesIO(data))
+        if place is not None and place[1] == 0:  # not known; libsndfile takes it as it is
+            data = data[: place[0] - 4] + b"\xff" * 4 + data[place[0] :]
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
                 check_length(file, "Standard input")
