@@ -94,3 +94,11 @@ def test_bare_samples_are_heard_from_the_first_to_the_last(heard, first, size):
 def test_a_wav_without_a_rate_or_channels_is_refused(heard, missing, raises_one_line):
     with raises_one_line("Standard input is"):
         heard(wav(**{missing: 0}))
+
+
+def test_a_piece_may_be_longer_than_memory_holds(monkeypatch):
+    """Nothing is kept ready for what has not arrived."""
+    pipe = io.BufferedReader(io.BytesIO(wav(size=0xFFFFFFFF)))
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=pipe))
+    whole = np.concatenate([piece for piece, _ in pieces("-", 1e9, RATE)])[:, 0]
+    np.testing.assert_array_equal(whole, SAMPLES / np.float32(2**15))

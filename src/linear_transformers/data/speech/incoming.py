@@ -36,6 +36,7 @@ KBITS = (
 )
 MPEG_RATES = (44100, 48000, 32000)
 MPEG_FRAME = 1445
+MOST_BYTES = 2**20  # read at once: memory for as many is set aside
 
 
 def pieces(audio: str, seconds: float, sample_rate: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -109,7 +110,7 @@ def _from_pipe(
     if rest.startswith(b"RIFF"):
         (channels, rate, left), rest = _wav_header(pipe), b""
     width = 2 * channels
-    size = width * max(1, round(seconds * rate))
+    size = min(width * max(1, round(seconds * rate)), MOST_BYTES)
     while True:
         whole = len(rest) - len(rest) % width
         samples = np.frombuffer(rest[:whole], dtype="<i2").astype(np.float32) / 2**15
