@@ -1,5 +1,7 @@
 """Translation: its figures are those of greedy decoding, and padding changes nothing."""
 
+import re
+from dataclasses import replace
 from functools import partial
 from unittest.mock import Mock
 
@@ -161,6 +163,20 @@ def test_the_reported_state_holds_the_memory_of_the_source(task, tmp_path):
         assert row["bytes"] == sum(x.nbytes for x in tensors(state.layers))
     short, long = (row["bytes"] for row in tables["state/bytes"])
     assert (short == long) == task.model.decoder.mixers[0].constant_state
+
+
+def test_the_report_shows_control_characters(tmp_path, capsys):
+    """A terminal would obey those of a source, of what is found and of its reference."""
+    task = build()
+    task.shape = replace(SHAPE, vocabulary="\x00\x1b\x9bdef")
+    data = Mock(spec=PairSource, shape=task.shape, natural=False)
+    data.pairs = lambda split: [Pair("\x1b[2Jd\x9b", "\x1b[2Je")]
+    figures = {"exact_match": 0.5, "loss": 1.0, "accuracy": 0.5}
+    task.report(data, Evaluation(figures, {}), Output(tmp_path, []))
+    printed = capsys.readouterr().out
+    assert "\\x1b[2Jd\\x9b" in printed
+    assert "reference: \\x1b[2Je" in printed
+    assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f]", printed)
 
 
 def test_positions_are_those_of_both_sides(task):

@@ -9,6 +9,7 @@ from linear_transformers.data.text import END, START, Pair, PairShape, PairSourc
 from linear_transformers.models import EncoderDecoder
 from linear_transformers.pictures.attention import draw_weights
 from linear_transformers.pictures.tables import print_table
+from linear_transformers.pictures.texts import visible
 from linear_transformers.runs.folder import shown
 from linear_transformers.tasks.base import Evaluation, Output, Row
 from linear_transformers.tasks.translation.judging import judged
@@ -42,7 +43,7 @@ def report(
     )
     print_table(
         "some of them",
-        *((row["source"], "", f"{row['found']}{_verdict(row)}") for row in rows),
+        *((visible(row["source"]), "", visible(f"{row['found']}{_verdict(row)}")) for row in rows),
     )
     lengths = (8, data.shape.longest)
     states = [{"length": n, "bytes": model.decoder.state_bytes(n, n)} for n in lengths]
