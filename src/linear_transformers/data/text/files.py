@@ -102,4 +102,7 @@ def _found(path: Path) -> Path:
     for each in (path, compressed):
         if each.is_file():
             return each
-    raise ValueError(f"There is neither {path} nor {compressed.name}. Give data.path=FOLDER.")
+    raise ValueError(
+        f"There is neither {path} nor {compressed.name}. Give data.path=FOLDER. Or data.source, "
+        "data.target and data.test of its own files."
+    )
