@@ -176,6 +176,11 @@ def test_what_cannot_be_translated_is_refused(runs, tmp_path, monkeypatch, argum
             "there: task/cross=linear or task/cross=softmax.",
         ),
         (["model=bilstm"], "is no transformer, and cannot attend to a source."),
+        (
+            ["model=bilstm", "task/encoder=softmax"],
+            "task.encoder.num_heads: Interpolation key 'model.num_heads' not found. Give it a "
+            "value, or make another choice.",
+        ),
     ],
 )
 def test_a_model_that_does_not_fit_is_refused(tmp_path, arguments, words):

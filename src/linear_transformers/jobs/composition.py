@@ -96,7 +96,7 @@ def composed_value(key: str, conf: Configurations, words: Sequence[str]) -> Any:
     try:
         return OmegaConf.select(cfg, key)
     except InterpolationResolutionError as error:
-        raise ValueError(f"{first_line(error)}.") from error
+        raise ValueError(_unresolved(error)) from error
 
 
 def resolved_data(cfg: DictConfig) -> dict[str, Any]:
@@ -108,11 +108,16 @@ def resolved_data(cfg: DictConfig) -> dict[str, Any]:
     try:
         data = OmegaConf.to_container(cfg, resolve=True)
     except InterpolationResolutionError as error:
-        raise ValueError(f"{first_line(error)}.") from error
+        raise ValueError(_unresolved(error)) from error
     assert isinstance(data, dict)
     if missing := OmegaConf.missing_keys(cfg):
         raise ValueError(f"{min(missing)} has no value. Give it: {min(missing)}=...")
     return {str(key): value for key, value in data.items()}
+
+
+def _unresolved(error: InterpolationResolutionError) -> str:
+    """Return which key has an interpolation that leads nowhere, and what to do."""
+    return f"{error.full_key}: {first_line(error)}. Give it a value, or make another choice."
 
 
 def proposed_sweep(conf: Configurations, words: Sequence[str]) -> list[str]:
