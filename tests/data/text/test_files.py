@@ -124,6 +124,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, words, rai
         read_pairs([tmp_path / name])
 
 
+@pytest.mark.parametrize("split", ["train", "val", "test"])
+def test_files_without_pairs_are_named(split, tabs, tmp_path, raises_one_line):
+    paths = dict.fromkeys(("train", "val", "test"), tabs) | {split: write(tmp_path / "none", [])}
+    with raises_one_line(f"There are no {split} pairs. Give a data.{split} that has some."):
+        PairFiles(**paths).check(1)
+
+
 def test_nothing_but_long_pairs_is_refused(tabs, raises_one_line):
     with raises_one_line("Every training pair has more than data.max_tokens=2 tokens."):
         PairFiles(train=tabs, val=tabs, test=tabs, max_tokens=2).check(1)

@@ -118,17 +118,21 @@ class PairSource(DataSource):
         """
 
     def pairs(self, split: Split) -> list[Pair]:
-        """Return the pairs of a split, read at the first use."""
+        """Return the pairs of a split, read at the first use.
+
+        Raises:
+            ValueError: There are none; or see `read`.
+        """
         if split not in self._pairs:
             self._pairs[split] = self.read(split)
+        if not self._pairs[split]:
+            raise ValueError(f"There are no {split} pairs. Give a data.{split} that has some.")
         return self._pairs[split]
 
     @property
     def shape(self) -> PairShape:
         if self._shape is None:
             pairs = self.pairs("train")
-            if not pairs:
-                raise ValueError("There are no training pairs. Give a data.train that has some.")
             texts = (text for pair in pairs for text in pair)
             vocabulary = TOKENIZERS[self.kind].learn(texts, self.vocabulary_size)
             items = _encoded(pairs, tokenizer_of(self.kind, vocabulary))
