@@ -196,6 +196,23 @@ def test_another_vocabulary_is_refused_in_a_short_line(runs):
     assert len(message) < 800
 
 
+def test_whoever_tunes_a_translator_is_told_that_its_tokens_are_others(runs, tmp_path):
+    """All weights fit where there are as many."""
+    pairs = lt.data.Transductions(
+        function="copy", max_length=6, num_train=60, num_held_out=12
+    ).pairs("train")
+    lines = "".join(f"{a.upper()}\t{b.upper()}\n" for a, b in pairs)
+    (tmp_path / "own.tsv").write_text(lines)
+    files = [f"data.{split}={tmp_path}/own.tsv" for split in ("train", "val", "test")]
+    words = (*TINY[-5:], "debug=step", f"paths.runs={runs}", "init_from=tiny")
+    own = ("data=pairs", *files, "data.tokens=characters", "data.batch_tokens=100")
+    told = re.search(
+        r"(\d+) of \1 tensors .*; of data with another (.*)", run("train", *own, *words)
+    )
+    assert told[2] == "vocabulary"
+    assert "of data with" not in run("train", *TINY, *words)
+
+
 def test_multi30k_is_learnt_in_subwords_that_are_saved(tmp_path):
     """With the texts gone, a checkpoint knows its subwords."""
     folder = tmp_path / "texts"

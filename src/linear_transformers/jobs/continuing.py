@@ -168,8 +168,8 @@ def initialise(task: Task, path: Path) -> str:
     Raises:
         ValueError: Nothing fits.
     """
-    saved = read_checkpoint(path)["state_dict"]
-    theirs = {name.removeprefix("model."): value for name, value in saved.items()}
+    saved = read_checkpoint(path)
+    theirs = {name.removeprefix("model."): value for name, value in saved["state_dict"].items()}
     ours = task.model.state_dict()
     fits = {n: x for n, x in theirs.items() if n in ours and x.shape == ours[n].shape}
     if not fits:
@@ -180,6 +180,9 @@ def initialise(task: Task, path: Path) -> str:
     left = [name for name in theirs if name not in ours]
     rest = f"; new: {the_first(new)}" if new else ""
     rest += f"; left out: {the_first(left)}" if left else ""
+    # Of another vocabulary of the same size all weights fit, each of them to another token.
+    others = [name for name, x in vars(task.shape).items() if saved["shape"].get(name) != x]
+    rest += f"; of data with another {the_first(others)}" if others else ""
     return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"
 
 
