@@ -12,6 +12,7 @@ from linear_transformers.feature_maps import Elu
 from linear_transformers.mixers import GatedDeltaNet, MultiHeadAttention, MultiHeadCrossAttention
 from linear_transformers.models import EncoderDecoder, Transformer
 from linear_transformers.models.dropout import Dropout
+from linear_transformers.ops.recurrent import LinearState
 from linear_transformers.testing import tensors
 
 ATTENTIONS = {"linear": partial(LinearAttention, feature_map=Elu), "softmax": SoftmaxAttention}
@@ -29,6 +30,19 @@ CROSSES = {
         **ATTENTIONS, "linear, grouped": partial(ATTENTIONS["linear"], num_key_heads=1)
     }.items()
 }  # fmt: skip
+
+
+class OneTensor(LinearAttention):
+    """A memory that is a tensor, not a tuple: both sums side by side."""
+
+    def summarize(self, k, v, lengths=None):
+        kv_sum, k_sum = super().summarize(k, v, lengths)
+        return torch.cat([kv_sum, k_sum.unsqueeze(-1)], dim=-1)
+
+    def read(self, q, memory):
+        return super().read(q, LinearState(memory[..., :-1], memory[..., -1]))
+
+
 STACK = {"num_layers": 2, "num_heads": 2, "model_dim": 16, "positions": "added", "dropout": 0.0}
 NUM_TOKENS, LENGTH = 11, 9
 LENGTHS = torch.tensor([7, 1, 4])
@@ -324,3 +338,22 @@ def test_rows_that_share_a_source_go_on_as_those_with_one_each(decoder, cross):
         shared, apart = model.select(shared, order, kept), model.select(apart, order)
     token = torch.tensor([4, 5, 6])
     torch.testing.assert_close(model.step(token, shared)[0], model.step(token, apart)[0])
+
+
+def test_a_memory_may_be_one_tensor(monkeypatch):
+    """There are as many heads as sources that are kept, which must not be taken for all of them."""
+    expected = build()
+    one_tensor = partial(OneTensor, feature_map=Elu)
+    cross = partial(MultiHeadCrossAttention, attention=one_tensor)
+    monkeypatch.setitem(CROSSES, "one tensor", cross)
+    model = build(cross="one tensor")
+    model.load_state_dict(expected.state_dict())
+    tokens, source = inputs()
+    rows, kept = torch.tensor([0, 0, 2, 2]), torch.tensor([0, 2])
+    outputs = []
+    for each in (expected, model):
+        state = each.init_state(each.summarize(source, LENGTHS))
+        first, state = each.prefill(tokens[:, :3], state)
+        second, _ = each.step(tokens[rows, 3], each.select(state, rows, kept))
+        outputs.append((first, second))
+    torch.testing.assert_close(*outputs)

@@ -89,6 +89,11 @@ def of_rows(state: Any, rows: Rows) -> Any:
     return type(state)(*(x[rows] if isinstance(x, Tensor) else x for x in state))
 
 
+def count_of(state: Any) -> int:
+    """Return the number of sequences of a tensor, or of a tuple of tensors."""
+    return len(state if isinstance(state, Tensor) else state[0])
+
+
 def bytes_of(state: Any) -> int:
     """Return the size of a tensor or a buffer, or of all that a tuple of them holds."""
     return sum(map(bytes_of, state)) if isinstance(state, tuple) else getattr(state, "nbytes", 0)

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from linear_transformers.attention.states import of_rows
+from linear_transformers.attention.states import count_of, of_rows
 from linear_transformers.mixers import CrossFactory, MixerFactory
 from linear_transformers.models.block import Block, norm_of
 from linear_transformers.models.dropout import Dropout
@@ -100,7 +100,7 @@ class DecoderBlock(Block):
                     f"{len(rows)} rows cannot share {len(kept)} sources evenly. Give as many rows "
                     "for each source."
                 )
-            if len(kept) == len(state.memory[0]):  # all of them: nothing is copied
+            if len(kept) == count_of(state.memory):  # all of them: nothing is copied
                 return DecoderState(past, state.memory, readers)
         return DecoderState(past, of_rows(state.memory, kept), readers)
 

@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers.attention.states import count_of
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.models.dropout import number
 from linear_transformers.models.transformer import Head, StackState, Transformer
@@ -125,7 +126,7 @@ class EncoderDecoder(nn.Module):
 
     def init_state(self, memories: tuple[Any, ...]) -> StackState:
         """Return the state before the start token: all that is left of the source."""
-        return self.decoder.init_state(len(memories[0][0]), memories)
+        return self.decoder.init_state(count_of(memories[0]), memories)
 
     def step(
         self, token: TokensOne, state: StackState, *, in_place: bool = False
