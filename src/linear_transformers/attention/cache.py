@@ -83,7 +83,8 @@ class KeyValueCache(NamedTuple):
         end, buffer = self.length + count, self.buffer
         full = buffer.taken != self.length or end > buffer.capacity
         if full or not can_be_written(buffer.keys, buffer.values):
-            buffer = self._copied(capacity=max(end, buffer.capacity, 2 * self.length))
+            room = (0, 0, 0, max(end, buffer.capacity, 2 * self.length) - self.length)
+            buffer = Buffer(F.pad(self.keys, room), F.pad(self.values, room))
         # A backward pass may read all of it: nobody appends.
         buffer.taken = buffer.capacity if torch.is_grad_enabled() else end
         return KeyValueCache(buffer, end)
@@ -95,10 +96,6 @@ class KeyValueCache(NamedTuple):
         buffer = Buffer(keys, values)
         buffer.taken = self.length
         return KeyValueCache(buffer, self.length)
-
-    def _copied(self, *, capacity: int) -> Buffer:
-        room = (0, 0, 0, capacity - self.length)
-        return Buffer(F.pad(self.keys, room), F.pad(self.values, room))
 
 
 class CachedAttention(CausalAttention[KeyValueCache]):
