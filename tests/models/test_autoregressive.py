@@ -156,11 +156,11 @@ def test_rms_norm_and_swiglu_are_those_of_their_papers():
     torch.nn.init.normal_(block.feedforward_norm.weight)
     x = torch.randn(2, 9, 16)
     share = (x.square().mean(-1, keepdim=True) + 1e-5).rsqrt()
-    torch.testing.assert_close(block.feedforward_norm(x), x * share * block.feedforward_norm.weight)
+    normed = x * share * block.feedforward_norm.weight
+    torch.testing.assert_close(block.feedforward_norm(x), normed)
     widen, _, _, narrow = block.feedforward
-    hidden, gate = widen(x).chunk(2, dim=-1)
-    expected = narrow(hidden * gate * gate.sigmoid())
-    torch.testing.assert_close(block._feedforward(x, None), expected)
+    hidden, gate = widen(normed).chunk(2, dim=-1)
+    torch.testing.assert_close(block._fed(x), x + narrow(hidden * gate * gate.sigmoid()))
     assert widen.out_features == 2 * narrow.in_features == 2 * 40  # 8/3 e, in multiples of 8
 
 

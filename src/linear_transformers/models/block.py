@@ -141,15 +141,12 @@ class Block(nn.Module):
         self, x: Float[Tensor, "*batch e"], draw: Draw | None = None
     ) -> Float[Tensor, "*batch e"]:
         """Return the feed-forward sublayer's output."""
-        changed = self._feedforward(self.feedforward_norm(x) if self.pre_norm else x, draw)
-        x = self.feedforward_dropout(changed, draw, residual=x)
-        return x if self.pre_norm else self.feedforward_norm(x)
-
-    def _feedforward(
-        self, x: Float[Tensor, "*batch e"], draw: Draw | None
-    ) -> Float[Tensor, "*batch e"]:
         widen, function, dropout, narrow = self.feedforward
+        hidden = widen(self.feedforward_norm(x) if self.pre_norm else x)
         if self.activation == "swiglu":
-            hidden, gate = widen(x).chunk(2, dim=-1)
-            return narrow(dropout(hidden * function(gate), draw))
-        return narrow(dropout(widen(x), draw, after=function))
+            hidden, gate = hidden.chunk(2, dim=-1)
+            hidden = dropout(hidden * function(gate), draw)
+        else:
+            hidden = dropout(hidden, draw, after=function)
+        x = self.feedforward_dropout(narrow(hidden), draw, residual=x)
+        return x if self.pre_norm else self.feedforward_norm(x)
