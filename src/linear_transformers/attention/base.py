@@ -7,12 +7,11 @@ from typing import ClassVar, Generic, TypeVar
 from torch import Tensor
 
 from linear_transformers import shapes as sh
-from linear_transformers.attention.states import SEQUENCE, Recurrent
+from linear_transformers.attention.states import SEQUENCE, Recurrent, State
 from linear_transformers.config.ranges import Size, ranged
 from linear_transformers.ops.groups import check_groups
 from linear_transformers.ops.lengths import check_lengths
 
-State = TypeVar("State")
 Memory = TypeVar("Memory")
 
 

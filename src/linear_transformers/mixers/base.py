@@ -2,15 +2,12 @@
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
 
 from torch import Tensor
 
-from linear_transformers.attention.states import SEQUENCE, Recurrent
+from linear_transformers.attention.states import SEQUENCE, Recurrent, State
 from linear_transformers.ops.pieces import Piece
 from linear_transformers.shapes import Hidden, HiddenOne, Lengths
-
-State = TypeVar("State")
 
 
 class Mixer(Recurrent[State]):
