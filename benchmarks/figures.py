@@ -105,37 +105,28 @@ class Known:
     """The numbers that may stand in a block.
 
     Args:
-        files: The measurements.
+        contents: The contents of the measurements.
         given: The numbers that were not measured.
         units: What the values of the measurements are multiplied with, each in turn.
     """
 
-    def __init__(self, files: list[str], given: list[str], units: list[str]):
-        self.given = {number.replace(",", "") for number in given}
-        self.units = units
-        contents = [_content(name) for name in files]
+    def __init__(self, contents: list[Any], given: set[str], units: list[str]):
+        self.given, self.units = given, units
         self.rows = [row for content in contents for row in content.get("rows", [])]
-        self.values = self._in_units(
-            [content.get(part, []) for content in contents for part in ("rows", "summary")]
-        )
+        found = [content.get(part, []) for content in contents for part in ("rows", "summary")]
+        scales = (1.0, *map(float, units))
+        self.values = {x * scale for x in _values(found) for scale in scales}
 
     def of(self, files: list[str]) -> "Known":
         """Return the numbers that may stand where other files are meant."""
-        return Known(files, [*self.given], self.units)
+        return Known([*map(_content, files)], self.given, self.units)
 
     def named(self, line: str) -> "Known":
         """Return the numbers that may stand in a line of a table: those of the rows that its first
         cell names, if there are such."""
         cell = line.split("|")[1].strip().strip("`") if line.startswith("|") else ""
-        if not (rows := [row for row in self.rows if cell and cell in row.values()]):
-            return self
-        found = Known([], [*self.given], self.units)
-        found.values = found._in_units(rows)
-        return found
-
-    def _in_units(self, content: Any) -> list[float]:
-        scales = (1.0, *map(float, self.units))
-        return sorted({x * scale for x in _values(content) for scale in scales})
+        rows = [row for row in self.rows if cell and cell in row.values()]
+        return Known([{"rows": rows}], self.given, self.units) if rows else self
 
     def has(self, number: str) -> bool:
         """Return whether a number is given, or a value as it would be rounded."""
@@ -163,7 +154,8 @@ def read(mark: str) -> tuple[Known | None, set[str]]:
             lists[first] += words
         else:
             formulas.append(clause)
-    known = Known(files, lists["given"], lists["in"])
+    given = {number.replace(",", "") for number in lists["given"]}
+    known = Known([*map(_content, files)], given, lists["in"])
     return known, {computed(known, clause) for clause in formulas}
 
 
