@@ -101,9 +101,8 @@ class _CapturedLoop(Loop):
         noise: Float[Tensor, "b t z"],
     ):
         self.step, self.check, self.sample = step, check, sample
-        self.values, self.hidden, self.parameters, self.noise, self.layers = tree_map_only(
-            Tensor, torch.clone, _parts(start, noise)
-        )
+        self.kept = tree_map_only(Tensor, torch.clone, _parts(start, noise))
+        self.values, self.hidden, self.parameters, self.noise, self.layers = self.kept
         # The place of the next value and the number of tokens read so far, on the device.
         self.next = torch.zeros(1, dtype=torch.long, device=noise.device)
         self.read = torch.zeros_like(self.next)
@@ -115,8 +114,7 @@ class _CapturedLoop(Loop):
 
     def restart(self, start: Prefilled, noise: Float[Tensor, "b t z"]) -> None:
         """Copy the sequences, state and noise that the first turn starts from."""
-        kept = (self.values, self.hidden, self.parameters, self.noise, self.layers)
-        _copy(_parts(start, noise), kept)
+        _copy(_parts(start, noise), self.kept)
         self.next.fill_(start.places.start)
         self.read.fill_(start.state.position)
         self.count = start.state.position  # what `read` is, without a wait for the device
