@@ -75,25 +75,26 @@ def parse() -> argparse.Namespace:
 
 
 def measure(method: str, options: argparse.Namespace) -> None:
-    """Print a row of JSON after each twentieth of the tokens."""
+    """Print a row of JSON after each twentieth of the tokens, or after each token."""
     task = task_of(method)
     stepper = stepper_of(task.model)
     start = torch.zeros(0, dtype=torch.long)
     sample = task.distribution.sample
     tokens = generate(stepper, task.distribution, start, sample=sample, n=1, seed=SEED)
-    for _ in islice(tokens, options.tokens // (2 * ROWS)):
+    part = max(1, options.tokens // ROWS)
+    for _ in islice(tokens, part // 2):
         pass  # what is compiled or allocated at first is no rate
     begin = time.perf_counter()
-    for done in range(options.tokens // ROWS, options.tokens + 1, options.tokens // ROWS):
+    for done in range(part, options.tokens + 1, part):
         before = time.perf_counter()
-        for _ in islice(tokens, options.tokens // ROWS):
+        for _ in islice(tokens, part):
             pass
         seconds = time.perf_counter() - before
         row = {
             "model": method,
             "stepper": stepper.name,
             "tokens": done,
-            "tokens_per_second": round(options.tokens // ROWS / seconds, 1),
+            "tokens_per_second": round(part / seconds, 1),
             "resident_megabytes": round(resident() / 1e6, 1),
             "state_kilobytes": round(task.model.stack.state_bytes(done) / 1e3, 1),
         }

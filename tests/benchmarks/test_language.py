@@ -65,6 +65,12 @@ def test_generation_is_measured_in_equal_parts(method, monkeypatch, capsys):
     assert grows == (method == "softmax")
 
 
+def test_fewer_tokens_than_rows_have_a_row_each(capsys):
+    generation.measure("linear", argparse.Namespace(tokens=2, seconds=60))
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["tokens"] for row in rows] == [1, 2]
+
+
 def test_a_method_that_takes_too_long_has_fewer_rows(monkeypatch, tmp_path):
     monkeypatch.setattr(record, "RESULTS", tmp_path)
     words = ["generation", "--methods", "linear", "--tokens", "200", "--seconds", "0"]
