@@ -17,7 +17,7 @@ import torch
 from benchmarks.collect import source_of
 from benchmarks.plots import plot
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of, trained_models
+from benchmarks.usage import count, parser_of, trained_models
 from linear_transformers.pictures.tables import markdown
 from linear_transformers.runs.folder import folder_of
 from linear_transformers.tasks.language_modeling.model import LanguageModel
@@ -30,7 +30,7 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs on the same data, or NAME=RUN")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
-    parser.add_argument("--documents", type=int, default=DOCUMENTS, help="the longest ones")
+    parser.add_argument("--documents", type=count, default=DOCUMENTS, help="the longest ones")
     options = parser.parse_args()
     named = [ckpt.rpartition("=") for ckpt in options.ckpts]
     ckpts = [ckpt for _, _, ckpt in named]

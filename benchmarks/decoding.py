@@ -69,13 +69,13 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
-    parser.add_argument("--length", type=int, nargs="+", default=[64, 256, 1024, 4096])
+    parser.add_argument("--length", type=count, nargs="+", default=[64, 256, 1024, 4096])
     parser.add_argument("--batch", type=count, nargs="+", default=[1, 16, 128])
     parser.add_argument("--methods", nargs="+", default=[*METHODS], choices=METHODS)
     parser.add_argument("--threads", type=count, nargs="+", default=[torch.get_num_threads()])
-    parser.add_argument("--layers", type=int, default=4)
-    parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--model-dim", type=int, default=128)
+    parser.add_argument("--layers", type=count, default=4)
+    parser.add_argument("--heads", type=count, default=4)
+    parser.add_argument("--model-dim", type=count, default=128)
     parser.add_argument("--steps", type=count, default=16, help="tokens that are timed in a round")
     parser.add_argument("--rounds", type=count, default=5)
     return parser.parse_args()

@@ -40,8 +40,8 @@ REFERENCES = {
 def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("--shape", type=shape, default="4x3072", help="batch x length")
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=32)
+    parser.add_argument("--heads", type=count, default=8)
+    parser.add_argument("--head-dim", type=count, default=32)
     parser.add_argument("--threads", type=count, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=count, default=5)
     options = parser.parse_args()

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from benchmarks.collect import source_of
 from benchmarks.record import Measurement
-from benchmarks.usage import parser_of, trained_models
+from benchmarks.usage import count, parser_of, trained_models
 from linear_transformers.ctc import NGram, confusions, error_rates
 from linear_transformers.data.speech import SpeechSource, Waveform, read_audio
 from linear_transformers.pictures.tables import markdown
@@ -35,7 +35,9 @@ def main() -> None:
     parser = parser_of(__doc__)
     parser.add_argument("ckpts", nargs="+", help="runs or checkpoints")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where runs are")
-    parser.add_argument("--recordings", type=int, help="the number of test recordings; unset, all")
+    parser.add_argument(
+        "--recordings", type=count, help="the number of test recordings; unset, all"
+    )
     options = parser.parse_args()
     models = trained_models(options.ckpts, options.runs, SpeechModel, "speech")
     sources = [source_of(folder_of(trained.path)) for trained in models]

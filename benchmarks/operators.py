@@ -119,8 +119,8 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = parser_of(__doc__)
     parser.add_argument("--shapes", type=shape, nargs="+", help="batch x length")
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--head-dim", type=int, default=32)
+    parser.add_argument("--heads", type=count, default=8)
+    parser.add_argument("--head-dim", type=count, default=32)
     parser.add_argument("--dtype", nargs="+", default=["float32"], choices=PRECISIONS)
     parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")
     parser.add_argument("--rounds", type=count, default=7)

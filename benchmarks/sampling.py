@@ -199,13 +199,13 @@ def parse(about: str | None, **defaults: Any) -> argparse.Namespace:
         defaults: The defaults that are others than here.
     """
     parser = parser_of(about)
-    parser.add_argument("--length", type=int, nargs="+", default=[64, 784, 3072])
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--model-dim", type=int, default=256)
+    parser.add_argument("--length", type=count, nargs="+", default=[64, 784, 3072])
+    parser.add_argument("--layers", type=count, default=8)
+    parser.add_argument("--heads", type=count, default=8)
+    parser.add_argument("--model-dim", type=count, default=256)
     parser.add_argument("--batch", type=count, nargs="+", default=[1, 16, 128])
     parser.add_argument("--methods", nargs="+", choices=METHODS)
-    parser.add_argument("--positions", type=int, default=4, help="positions that are measured")
+    parser.add_argument("--positions", type=count, default=4, help="positions that are measured")
     parser.add_argument("--steps", type=count, default=8, help="consecutive steps per timing")
     parser.add_argument("--rounds", type=count, default=3)
     parser.add_argument("--threads", type=count, nargs="+", help="numbers of CPU threads")

@@ -12,6 +12,7 @@ from benchmarks import (
     context,
     costs,
     curves,
+    decoding,
     export,
     fast_weights,
     figures,
@@ -105,6 +106,13 @@ def test_a_shape_is_a_batch_and_a_length(program, words, monkeypatch, capsys):
     [
         (costs, ["digits", "--rounds", "0"], "--rounds: 0 is less than 1"),
         (startup, ["--rounds", "-1"], "--rounds: -1 is less than 1"),
+        (context, ["run", "--documents", "-1"], "--documents: -1 is less than 1"),
+        (decoding, ["--length", "64", "0"], "--length: 0 is less than 1"),
+        (fast_weights, ["--heads", "0"], "--heads: 0 is less than 1"),
+        (hearing, ["run", "--recordings", "-1"], "--recordings: -1 is less than 1"),
+        (operators, ["--head-dim", "0"], "--head-dim: 0 is less than 1"),
+        (sampling, ["--positions", "0"], "--positions: 0 is less than 1"),
+        (scaling, ["--heads", "-8"], "--heads: -8 is less than 1"),
         (ablation, ["digits", "--cores", "0", "9999"], "--cores: there is no core 9999: this mac"),
         (
             operators,
