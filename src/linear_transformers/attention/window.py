@@ -204,8 +204,7 @@ class WindowAttention(CausalAttention[WindowState], BidirectionalAttention):
         values: Float[Tensor, "b k s m"],
         seen: Bool[Tensor, "*n block span"],
     ) -> sh.Outputs:
-        """Return the outputs of queries, block by block: the i-th reads `span` keys from i blocks
-        on, of which it sees those that a mask tells."""
+        """Return the outputs of blocks of queries: block i reads `span` keys, from i blocks on."""
         count, (block, span) = q.shape[1], seen.shape[-2:]
         end = -count % block
         q = F.pad(q, (0, 0, 0, 0, 0, end)).unflatten(1, (-1, block)).flatten(0, 1)
@@ -218,15 +217,14 @@ class WindowAttention(CausalAttention[WindowState], BidirectionalAttention):
         return outputs.unflatten(0, keys.shape[:2]).flatten(1, 2)[:, :count]
 
     def _band(self, count: int, device: torch.device) -> Bool[Tensor, "t s"]:
-        """Return which keys queries see: those of as many positions, after those of w others."""
+        """Return which keys are seen by queries at the last `count` of w + `count` positions."""
         keys = torch.arange(-self.window, count, device=device)
         back = keys[self.window :].unsqueeze(1) - keys
         return (back >= 0) & (back < self.window)
 
 
 def _turned(x: Float[Tensor, "b k w d"], by: sh.Lengths) -> Float[Tensor, "b k w d"]:
-    """Return slots in which the one at `by` comes first, row by row: from slots to positions in
-    their order, and back."""
+    """Return each row with slot `by` first: slots in the order of positions, or back into slots."""
     window = x.shape[2]
     slots = (torch.arange(window, device=x.device) + by.unsqueeze(1)) % window
     return x.take_along_dim(slots[:, None, :, None], dim=2)

@@ -221,15 +221,15 @@ def registered(
 
 
 def is_differentiated_again() -> bool:
-    """Return whether a backward pass is to have gradients itself, which kernels' gradients have
-    not: `create_graph=True`. A compiler, which traces it alike, has no second derivatives."""
+    """Return whether gradients are to be differentiable (`create_graph=True`): those of kernels
+    are not. torch.compile traces backward passes in the same mode, and has no second ones."""
     return torch.is_grad_enabled() and not torch.compiler.is_compiling()
 
 
 def is_transformed(*tensors: Tensor | None) -> bool:
     """Return whether a call is one of `torch.func`'s transforms, or its tensors have forward
     derivatives. Operators have rules for neither, and forward derivatives would be 0 in silence:
-    definitions run instead. Of dual numbers a compiler has its own way."""
+    definitions run instead. torch.compile handles dual numbers itself."""
     if torch._C._are_functorch_transforms_active():
         return True
     if torch.compiler.is_compiling():

@@ -28,7 +28,7 @@ class MixerState(NamedTuple):
     """What a layer of heads remembers.
 
     Attributes:
-        past: What its heads remember; in `forward` of a piece, the piece, which tells that.
+        past: What its heads remember; in `forward` of a piece, that piece.
         inputs: The last inputs of its short convolution; None if there is none.
         position: The number of positions read so far, on the device if it is captured; None if
             nothing depends on it.

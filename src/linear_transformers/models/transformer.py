@@ -59,9 +59,8 @@ class Transformer(nn.Module):
         max_length: The length of the longest sequence, or those of the axes that it runs through
             (rows, columns, channels), the last one fastest; None is no bound.
         cross: The constructor of each layer's attention to the source; None is no decoder.
-        local: The constructor of the mixers of some layers, in place of `mixer`: of what they see
-            of a sequence, others see the rest. None is no such layers.
-        local_every: One layer of so many is such a layer, the last one.
+        local: The constructor of local layers' mixers, in place of `mixer`; None is no such layers.
+        local_every: The period of local layers: 4 makes layers 4, 8, 12 and so on local.
         num_layers: The number of blocks.
         num_heads: The number of heads, h, a divisor of `model_dim`.
         model_dim: The width of the stack, e.
