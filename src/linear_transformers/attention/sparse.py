@@ -5,7 +5,7 @@ from torch import Tensor
 from linear_transformers import shapes as sh
 from linear_transformers.attention.cache import CachedAttention
 from linear_transformers.attention.softmax import attended
-from linear_transformers.config.ranges import Size, ranged
+from linear_transformers.config.ranges import Size, check_choice, ranged
 from linear_transformers.ops import sparse
 
 PATTERNS = {
@@ -44,8 +44,7 @@ class SparseAttention(CachedAttention):
         summary: Size = 8,
     ):
         super().__init__(num_heads, head_dim)
-        if pattern not in PATTERNS:
-            raise ValueError(f"pattern={pattern} is unknown. Choose one of {list(PATTERNS)}.")
+        check_choice("pattern", pattern, PATTERNS)
         if pattern == "fixed" and summary > stride:
             raise ValueError(
                 f"stride={stride} and summary={summary} were asked for; summary must be at most "

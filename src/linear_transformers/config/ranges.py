@@ -1,11 +1,11 @@
-"""The ranges of numbers, declared once, in the signature that takes them.
+"""The ranges of numbers, declared once, in the signature that takes them; and choices of words.
 
 A parameter's annotation says which numbers it takes: `num_heads: Size`. Configurations are checked
 against it before anything is made, and `ranged` checks whoever calls the class from Python.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
 from functools import cache, partial, wraps
 from inspect import signature
@@ -110,6 +110,13 @@ def ranged(function: F) -> F:
         return function(*args, **kwargs)
 
     return checked  # pyright: ignore[reportReturnType]
+
+
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise a ValueError unless a value is one of those to choose from."""
+    choices = [*choices]
+    if value not in choices:
+        raise ValueError(f"{name}={value} is unknown. Choose one of {choices}.")
 
 
 def _check(name: str, value: Any, ranges: list[Range]) -> None:

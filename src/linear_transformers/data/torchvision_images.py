@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from linear_transformers.config.messages import first_line
-from linear_transformers.config.ranges import Count, Size, ranged
+from linear_transformers.config.ranges import Count, Size, check_choice, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
@@ -49,8 +49,7 @@ class TorchvisionImages(ImageSource):
         **options: Any,
     ):
         super().__init__(batch_size, **options)
-        if dataset not in SHAPES:
-            raise ValueError(f"data.dataset={dataset} is unknown. Choose one of {list(SHAPES)}.")
+        check_choice("data.dataset", dataset, SHAPES)
         self.dataset = dataset
         self._shape = SHAPES[dataset].resized(size)
         self.root = Path(root)

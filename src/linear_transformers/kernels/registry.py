@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from linear_transformers.config.ranges import check_choice
 from linear_transformers.kernels import cpp_linear
 from linear_transformers.kernels.operator import WIDEST, constant, refuse, too_wide
 from linear_transformers.ops.chunkwise import chunkwise
@@ -60,9 +61,7 @@ def check_known(name: str) -> None:
     Raises:
         ValueError: It is neither `auto` nor one of `KERNELS`.
     """
-    choices = ["auto", *KERNELS]
-    if name not in choices:
-        raise ValueError(f"kernel={name} is unknown. Choose one of {choices}.")
+    check_choice("kernel", name, ("auto", *KERNELS))
 
 
 @constant

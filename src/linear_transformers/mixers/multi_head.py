@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from linear_transformers.attention import AttentionFactory, BidirectionalAttention
 from linear_transformers.attention.states import POSITION, SEQUENCE, bytes_of, of_rows
-from linear_transformers.config.ranges import Size, Taps, ranged
+from linear_transformers.config.ranges import Size, Taps, check_choice, ranged
 from linear_transformers.mixers.base import Mixer
 from linear_transformers.mixers.convolution import ShortConvolution
 from linear_transformers.ops.pieces import Piece
@@ -78,12 +78,10 @@ class MultiHead(Mixer[MixerState]):
         low_rank_gate: bool = False,
     ):
         super().__init__()
-        for name, value, choices in (
-            ("qk_norm", qk_norm, QK_NORMS),
-            ("output_gate", output_gate, tuple(GATES)),
-        ):
-            if value is not None and value not in choices:
-                raise ValueError(f"{name}={value} is unknown. Choose one of {list(choices)}.")
+        if qk_norm is not None:
+            check_choice("qk_norm", qk_norm, QK_NORMS)
+        if output_gate is not None:
+            check_choice("output_gate", output_gate, GATES)
         self.taps = short_convolution
         self.qk_norm = qk_norm
         self.rotary = rotary

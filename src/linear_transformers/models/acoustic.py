@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from linear_transformers.config.ranges import check_choice
 from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import Features, Lengths
 
@@ -31,10 +32,7 @@ class Normalization(nn.Module):
 
     def __init__(self, kind: str, num_mels: int):
         super().__init__()
-        if kind not in NORMALIZATIONS:
-            raise ValueError(
-                f"normalization={kind} is unknown. Choose one of {list(NORMALIZATIONS)}."
-            )
+        check_choice("normalization", kind, NORMALIZATIONS)
         self.kind = kind
         self.register_buffer("mean", torch.zeros(num_mels))
         self.register_buffer("deviation", torch.ones(num_mels))
@@ -114,8 +112,7 @@ def subsampling_of(
     Raises:
         ValueError: The factor is unknown, or the width is even, or too small for the factor.
     """
-    if factor not in SUBSAMPLINGS:
-        raise ValueError(f"subsampling={factor} is unknown. Choose one of {list(SUBSAMPLINGS)}.")
+    check_choice("subsampling", factor, SUBSAMPLINGS)
     if width < 1 or width % 2 == 0:
         raise ValueError(f"width={width} was asked for; it must be odd.")
     if width == 1 and factor > 1:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from linear_transformers.config.ranges import Fraction, Size, ranged
+from linear_transformers.config.ranges import Fraction, Size, check_choice, ranged
 from linear_transformers.mixers import Mixer, MixerFactory
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
@@ -56,13 +56,9 @@ class Block(nn.Module):
         activation: str,
     ):
         super().__init__()
-        for name, value, choices in (
-            ("norm", norm, NORMS),
-            ("norm_type", norm_type, NORM_TYPES),
-            ("activation", activation, ACTIVATIONS),
-        ):
-            if value not in choices:
-                raise ValueError(f"{name}={value} is unknown. Choose one of {list(choices)}.")
+        check_choice("norm", norm, NORMS)
+        check_choice("norm_type", norm_type, NORM_TYPES)
+        check_choice("activation", activation, ACTIVATIONS)
         self.pre_norm = norm == "pre"
         self.activation = activation
         made = None if isinstance(mixer, nn.Module) else mixer(model_dim, num_heads)

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from linear_transformers.config.ranges import check_choice
 from linear_transformers.models.dropout import Dropout
 from linear_transformers.ops.dropout import Draw
 from linear_transformers.shapes import Places
@@ -59,8 +60,7 @@ class Positions(nn.Module):
     ):
         super().__init__()
         axes = (max_length,) if isinstance(max_length, int) else max_length
-        if kind not in POSITIONS:
-            raise ValueError(f"positions={kind} is unknown. Choose one of {list(POSITIONS)}.")
+        check_choice("positions", kind, POSITIONS)
         if kind == "concatenated" and model_dim % 2:
             raise ValueError(
                 f"positions=concatenated halves model_dim={model_dim}, which is odd. "

@@ -2,6 +2,7 @@
 
 import torch
 
+from linear_transformers.config.ranges import check_choice
 from linear_transformers.models import AutoregressiveTransformer
 from linear_transformers.sampling.captured import CapturedStepper, FusedStepper
 from linear_transformers.sampling.compiled import CompiledStepper
@@ -30,10 +31,9 @@ def stepper_of(
     Raises:
         ValueError: The name or the precision is unknown, or the stepper cannot run here.
     """
-    if name != "auto" and name not in STEPPERS:
-        raise ValueError(f"stepper={name} is unknown. Choose one of {['auto', *STEPPERS]}.")
-    if precision is not None and precision not in PRECISIONS:
-        raise ValueError(f"precision={precision} is unknown. Choose one of {list(PRECISIONS)}.")
+    check_choice("stepper", name, ("auto", *STEPPERS))
+    if precision is not None:
+        check_choice("precision", precision, PRECISIONS)
     if name != "auto":
         return STEPPERS[name](model, precision)
     reasons = []

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from linear_transformers.calls import call_of_tool
 from linear_transformers.config.messages import first_line
-from linear_transformers.config.ranges import Seconds, ranged
+from linear_transformers.config.ranges import Seconds, check_choice, ranged
 from linear_transformers.runs.folder import shown
 from linear_transformers.tasks.base import Row
 from linear_transformers.tracking.base import Description, KeptId, Tracker
@@ -58,8 +58,7 @@ class WandbTracker(Tracker):
         finish_timeout: Seconds = 60.0,
     ):
         super().__init__()
-        if mode not in MODES:
-            raise ValueError(f"logger.wandb.mode={mode} is unknown. Choose one of {list(MODES)}.")
+        check_choice("logger.wandb.mode", mode, MODES)
         asked = "logger.wandb.project" if project else "WANDB_PROJECT"
         name = project or os.environ.get("WANDB_PROJECT", "")
         if len(name) > LONGEST_PROJECT or any(character in FORBIDDEN for character in name):

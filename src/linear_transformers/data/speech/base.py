@@ -12,7 +12,7 @@ from annotated_types import Ge, Le
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
-from linear_transformers.config.ranges import Count, Seconds, Seed, ranged
+from linear_transformers.config.ranges import Count, Seconds, Seed, check_choice, ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import SPLITS, DataSource, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
@@ -62,8 +62,7 @@ class SpeechSource(DataSource):
         seed: Seed = 0,
     ):
         super().__init__(seed)
-        if labels not in KINDS:
-            raise ValueError(f"data.labels={labels} is unknown. Choose one of {list(KINDS)}.")
+        check_choice("data.labels", labels, KINDS)
         if not speeds:
             raise ValueError("data.speeds is empty. Give one at least: 1.0 is as recorded.")
         self.root = Path(root)

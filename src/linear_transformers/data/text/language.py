@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from torch.utils.data import DataLoader
 
-from linear_transformers.config.ranges import Count, Seed, Size, ranged
+from linear_transformers.config.ranges import Count, Seed, Size, check_choice, ranged
 from linear_transformers.data.base import DataSource, Split
 from linear_transformers.data.batches import loader_of
 from linear_transformers.data.sequences import SequenceShape
@@ -24,7 +24,6 @@ from linear_transformers.data.text.tokens import (
     UNKNOWN,
     Tokenizer,
     VocabularySize,
-    check_tokens,
     tokenizer_of,
 )
 
@@ -46,7 +45,7 @@ class TextShape(SequenceShape):
     bounded = False
 
     def __post_init__(self) -> None:
-        check_tokens(self.tokens)
+        check_choice("data.tokens", self.tokens, TOKENIZERS)
         if self.segment < 1:
             raise ValueError(f"segment={self.segment}: a segment has at least one token.")
 
@@ -102,7 +101,7 @@ class TextSource(DataSource):
         seed: Seed = 0,
     ):
         super().__init__(seed)
-        check_tokens(tokens)
+        check_choice("data.tokens", tokens, TOKENIZERS)
         self.batch_size = batch_size
         self.segment = segment
         self.kind = tokens

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
-from linear_transformers.config.ranges import Count, Seed, Size, ranged
+from linear_transformers.config.ranges import Count, Seed, Size, check_choice, ranged
 from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
 from linear_transformers.data.text.tokens import (
@@ -21,7 +21,6 @@ from linear_transformers.data.text.tokens import (
     UNKNOWN,
     Tokenizer,
     VocabularySize,
-    check_tokens,
     tokenizer_of,
 )
 from linear_transformers.shapes import PairBatch
@@ -51,7 +50,7 @@ class PairShape(Shape):
     longest: int
 
     def __post_init__(self) -> None:
-        check_tokens(self.tokens)
+        check_choice("data.tokens", self.tokens, TOKENIZERS)
         if self.longest < 1:
             raise ValueError(f"longest={self.longest}: a text has at least one token.")
 
@@ -100,7 +99,7 @@ class PairSource(DataSource):
         seed: Seed = 0,
     ):
         super().__init__(seed)
-        check_tokens(tokens)
+        check_choice("data.tokens", tokens, TOKENIZERS)
         self.batch_tokens = batch_tokens
         self.kind = tokens
         self.vocabulary_size = vocabulary_size

@@ -201,16 +201,6 @@ def _bytes_of_alphabet() -> dict[str, int]:
 TOKENIZERS = {"bpe": BytePairs, "bytes": Bytes, "characters": Characters}
 
 
-def check_tokens(kind: str) -> None:
-    """Refuse an unknown kind of tokens.
-
-    Raises:
-        ValueError: It is not a key of `TOKENIZERS`.
-    """
-    if kind not in TOKENIZERS:
-        raise ValueError(f"data.tokens={kind} is unknown. Choose one of {[*TOKENIZERS]}.")
-
-
 @cache
 def tokenizer_of(kind: str, vocabulary: str) -> Tokenizer:
     """Return the tokenizer of a kind with a vocabulary that it has learned."""

@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, ranged
+from linear_transformers.config.ranges import Count, check_choice, ranged
 from linear_transformers.data.base import SPLITS, Split
 from linear_transformers.data.text.pairs import Pair, PairSource
 
@@ -71,8 +71,7 @@ class Transductions(PairSource):
         **options: Any,
     ):
         super().__init__(batch_tokens, **options)
-        if function not in (choices := [*FUNCTIONS, DATES]):
-            raise ValueError(f"data.function={function} is unknown. Choose one of {choices}.")
+        check_choice("data.function", function, (*FUNCTIONS, DATES))
         self.function = function
         self.max_length = max_length
         self.sizes = {"train": num_train, "val": num_held_out, "test": num_held_out}
