@@ -90,19 +90,18 @@ class DecoderBlock(Block):
         self, state: DecoderState, rows: Rows, sources: Sources | None = None
     ) -> DecoderState:
         """Return the state of some of the rows; see `Transformer.select`."""
-        past, kept = self.mixer.select(state.past, rows), sources
-        if kept is None:
-            kept, readers = rows // state.readers, 1
-        else:
-            readers, rest = divmod(len(rows), len(kept))
-            if rest:
-                raise ValueError(
-                    f"{len(rows)} rows cannot share {len(kept)} sources evenly. Give as many rows "
-                    "for each source."
-                )
-            if len(kept) == count_of(state.memory):  # all of them: nothing is copied
-                return DecoderState(past, state.memory, readers)
-        return DecoderState(past, of_rows(state.memory, kept), readers)
+        past = self.mixer.select(state.past, rows)
+        if sources is None:
+            return DecoderState(past, of_rows(state.memory, rows // state.readers))
+        readers, rest = divmod(len(rows), len(sources))
+        if rest:
+            raise ValueError(
+                f"{len(rows)} rows cannot share {len(sources)} sources evenly. Give as many rows "
+                "for each source."
+            )
+        if len(sources) == count_of(state.memory):  # all of them: nothing is copied
+            return DecoderState(past, state.memory, readers)
+        return DecoderState(past, of_rows(state.memory, sources), readers)
 
     def prefill(
         self, x: Hidden, state: DecoderState | None = None, draw: Draw | None = None
