@@ -145,7 +145,5 @@ def test_multi30k_is_read_in_any_direction(tmp_path, raises_one_line):
     assert Multi30k(str(tmp_path)).pairs("val")[1] == (TARGETS[1], SOURCES[1])
     with raises_one_line("There is neither", "train.fr nor train.fr.gz. Give data.path=FOLDER."):
         Multi30k(str(tmp_path), target="fr").check(1)
-    with raises_one_line(
-        "test_2019.en", "data.source, data.target and data.test of its own files."
-    ):
+    with raises_one_line("test_2019.en", "give data.source, data.target and data.test too."):
         Multi30k(str(tmp_path), test="test_2019").check(1)

@@ -103,6 +103,6 @@ def _found(path: Path) -> Path:
         if each.is_file():
             return each
     raise ValueError(
-        f"There is neither {path} nor {compressed.name}. Give data.path=FOLDER. Or data.source, "
-        "data.target and data.test of its own files."
+        f"There is neither {path} nor {compressed.name}. Give data.path=FOLDER. Where its "
+        "files have other names, give data.source, data.target and data.test too."
     )
