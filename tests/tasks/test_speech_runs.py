@@ -175,6 +175,14 @@ def test_what_another_corpus_is_like_is_not_taken_with_its_weights(root):
     assert "left out: lookahead.weights.weight, lookahead.weights.bias" in printed
 
 
+def test_an_exported_recogniser_is_tuned_with_the_labels_that_it_has(root, tmp_path):
+    """JSON has lists, where a run's checkpoint has tuples."""
+    run("export", "ckpt=linear", f"paths.runs={root}/runs", f"out={tmp_path}/out")
+    printed = train(root, "onwards", "test=false", "debug=step", f"init_from={tmp_path}/out")
+    assert "weights  " in printed
+    assert "of data with another" not in printed
+
+
 def test_a_continued_run_goes_on_with_the_same_data(root):
     train(root, "whole", "model=linear", *SMALL, "trainer.max_epochs=3", "scheduler=constant")
     train(root, "half", "model=linear", *SMALL, "scheduler=constant")

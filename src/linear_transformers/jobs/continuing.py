@@ -181,7 +181,8 @@ def initialise(task: Task, path: Path) -> str:
     rest = f"; new: {the_first(new)}" if new else ""
     rest += f"; left out: {the_first(left)}" if left else ""
     # Of another vocabulary of the same size all weights fit, each of them to another token.
-    others = [name for name, x in vars(task.shape).items() if saved["shape"].get(name) != x]
+    before, now = plain(saved["shape"]), plain(vars(task.shape))
+    others = [name for name, value in now.items() if before.get(name) != value]
     rest += f"; of data with another {the_first(others)}" if others else ""
     return f"weights  {len(fits)} of {len(ours)} tensors are those of {shown(path)}{rest}"
 
