@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from lightning import Trainer
 
 from linear_transformers.calls import call_again, call_of
@@ -72,7 +70,7 @@ def where_it_goes_on(job: TrainJob, run: Run, stopped: Stopped) -> list[str]:
         run: The run's folder.
         stopped: The signal.
     """
-    if not job.train or HydraConfig.get().mode == RunMode.MULTIRUN:
+    if not job.train or job.multirun is not None:
         return []  # the table of a multirun has the commands of its jobs
     kept = run.last_checkpoint if run.last_checkpoint.is_file() else None
     again = [override("run_id", run.path.name)]

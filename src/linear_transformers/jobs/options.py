@@ -2,8 +2,11 @@
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from lightning import Callback, Trainer
 from lightning.pytorch.callbacks import (
     BatchSizeFinder,
@@ -18,6 +21,7 @@ from linear_transformers.config.choices import Choice
 from linear_transformers.config.ranges import Seed
 from linear_transformers.data.base import DataSource
 from linear_transformers.runs.folder import AUTO
+from linear_transformers.runs.sweeps import Sweep
 from linear_transformers.tasks.base import Task
 from linear_transformers.tracking import Tracker
 from linear_transformers.training.schedules import on_plateau
@@ -64,6 +68,14 @@ class TrainJob:
     trainer: Choice[Trainer]
     callbacks: dict[str, Choice[Callback]]
     logger: dict[str, Choice[Tracker]]
+
+    @property
+    def multirun(self) -> Sweep | None:
+        """The multirun that the job is one of."""
+        about = HydraConfig.get()
+        if about.mode != RunMode.MULTIRUN:
+            return None
+        return Sweep(Path(about.sweep.dir), Path(self.paths.runs))
 
     def has(self, *kinds: type[Callback]) -> bool:
         """Return whether a callback of one of some kinds is chosen."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from lightning import Trainer, seed_everything
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import WeightAveraging
@@ -52,7 +51,7 @@ from linear_transformers.runs.folder import (
 )
 from linear_transformers.runs.metrics import TESTED_STEP, summary
 from linear_transformers.runs.outcomes import CAUTION, Outcome
-from linear_transformers.runs.sweeps import RUN, Sweep
+from linear_transformers.runs.sweeps import RUN
 from linear_transformers.stopping import Stopped, deferred
 from linear_transformers.tasks.base import Output, Task
 from linear_transformers.tasks.loading import build_task
@@ -112,8 +111,8 @@ def train(job: TrainJob, hidden: Mapping[str, str]) -> Outcome:
         rank=rank,
     )
     if job.group is None:
-        sweep = _sweep_of(job)
-        job.group = run.path.name if sweep is None else sweep.folder.name
+        multirun = job.multirun
+        job.group = run.path.name if multirun is None else multirun.folder.name
     try:
         data = job.data()
         task = build_task(job.task, job.model, data.shape)
@@ -170,8 +169,8 @@ def _begin(
     if job.resume_optimizer == "new" and found is not None and not changed:
         notes.append("note     resume_optimizer=new: no option is another, so the moments are kept")
     open_run(run, config, rank=trainer.global_rank)
-    if first and job.train and (sweep := _sweep_of(job)) is not None:
-        sweep.note_run(int(HydraConfig.get().job.num), run.path.name)
+    if first and job.train and (multirun := job.multirun) is not None:
+        multirun.note_run(int(HydraConfig.get().job.num), run.path.name)
     with started(trackers if first else ()) as lines, ending_together(trainer):
         if first:
             write_provenance(run.path, origin)
@@ -220,13 +219,6 @@ def _run(
         print("", f"run      {shown(run.path)}", *where, sep="\n")
         suggest(task, output, shown(run.path if job.train else tested))
     return _outcome(run, task, first, tested=figures[f"test/{task.figure.name}"])
-
-
-def _sweep_of(job: TrainJob) -> Sweep | None:
-    """Return the multirun that a job is of, if it is one's."""
-    about = HydraConfig.get()
-    multirun = about.mode == RunMode.MULTIRUN
-    return Sweep(Path(about.sweep.dir), Path(job.paths.runs)) if multirun else None
 
 
 def _found(job: TrainJob) -> Found | None:

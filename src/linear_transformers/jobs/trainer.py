@@ -11,8 +11,6 @@ from subprocess import TimeoutExpired
 from typing import Any
 
 import torch
-from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from lightning import Callback, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
@@ -115,7 +113,7 @@ def check_device(job: TrainJob, task: Task, trainer: Trainer) -> None:
         ValueError: A kernel, an option, a model or a multirun cannot.
     """
     device = trainer.strategy.root_device
-    if HydraConfig.get().mode == RunMode.MULTIRUN and trainer.world_size > 1:
+    if job.multirun is not None and trainer.world_size > 1:
         raise ValueError("A multirun (-m) trains on one device: use trainer.devices=1.")
     task.kernel_on(device)
     if isinstance(trainer.strategy, SequenceParallel):
