@@ -135,6 +135,9 @@ class Configurations:
                 raise ValueError(
                     f"{word} names no choice. Leave it out, or choose one of {choices}."
                 )
+            group = name.replace(".", "/")
+            if group != name and {*word[key.end() :].split(",")} & {*self.choices(group)}:
+                raise ValueError(f"{word} is a choice of files. Write {group}={word[key.end() :]}")
             if name == "paths" and word[0] == "~":  # with which Hydra's own places would go
                 raise ValueError(f"{word}: every program has paths. Name others: paths.runs=DIR")
             if re.match(r"\+\+?proposed[.=]", word):
