@@ -34,6 +34,8 @@ PLUGINS = {
 }
 # The flag and its beginnings, all of which Hydra takes.
 MULTIRUN = {"-m", *("--multirun"[:end] for end in range(len("--m"), len("--multirun") + 1))}
+SWEEPER = "hydra/sweeper="
+BASIC_SWEEPER = "BasicSweeper"  # its jobs are known beforehand
 NAMES = ("run_id", "group", "resume", "init_from", "ckpt")
 # Without these, a checkpoint could be neither continued nor used.
 REBUILT = ("model", "task", "data", "optimizer", "scheduler")
@@ -136,6 +138,22 @@ def proposed_sweep(conf: Configurations, words: Sequence[str]) -> list[str]:
     return [f"{key}={value}" for key, value in (params or {}).items() if not values_of(key, words)]
 
 
+def is_searched(conf: Configurations, words: Sequence[str]) -> bool:
+    """Return whether the jobs of a multirun are proposed by what those before came to.
+
+    Args:
+        conf: The program's files.
+        words: The words of a command line.
+
+    Raises:
+        ValueError: See `composed_value`.
+        HydraException: See `composed_value`.
+    """
+    chosen = [word for word in words if word.lstrip("+").startswith(("experiment=", SWEEPER))]
+    target = composed_value("hydra.sweeper._target_", conf, chosen) if chosen else BASIC_SWEEPER
+    return not str(target).endswith(BASIC_SWEEPER)
+
+
 def check_sweep(words: Sequence[str]) -> None:
     """Refuse what is for several jobs where there is to be one, and the reverse.
 
@@ -146,7 +164,7 @@ def check_sweep(words: Sequence[str]) -> None:
     if MULTIRUN & {*words}:
         _check_multirun(words)
         return
-    of_several = ("sweep.", "hydra/sweeper=", "hydra/launcher=", "hydra.sweep")
+    of_several = ("sweep.", SWEEPER, "hydra/launcher=", "hydra.sweep", "hydra.mode=MULTI")
     if own := [word for word in words if word.lstrip("+").startswith(of_several)]:
         raise ValueError(f"{own[0]} is for several jobs: add -m.")
     for word in words:
