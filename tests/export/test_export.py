@@ -14,15 +14,8 @@ import torch
 import yaml
 
 import linear_transformers as lt
-from linear_transformers.runs.exported import (
-    CARD,
-    CONFIG,
-    EXAMPLES,
-    PACKAGE,
-    WEIGHTS,
-    portable,
-    upload,
-)
+from linear_transformers.config.folder import PACKAGE
+from linear_transformers.runs.exported import CARD, CONFIG, EXAMPLES, WEIGHTS, portable, upload
 from tests.conftest import PROJECT
 from tests.programs import QUICK, complaint, run
 from tests.tasks.test_speech_runs import CORPUS, SMALL

@@ -35,7 +35,7 @@ from linear_transformers.config.ranges import FOREIGN_RANGES, in_words
 T = TypeVar("T")
 
 TARGET = "_target_"
-PACKAGE = "linear_transformers"
+OURS = "linear_transformers"
 # What a configuration may name besides this package: modules, and classes by their full names.
 FOREIGN = ("torch.optim", "lightning.pytorch.Trainer", "lightning.pytorch.callbacks")
 # Packages and classes that were allowed on purpose: see `allow`.
@@ -170,7 +170,7 @@ def classes_in(config: Any) -> Iterator[str]:
 def is_ours(module: str) -> bool:
     """Return whether a module is of this package, or of one that was allowed on purpose."""
     package = module.partition(".")[0]
-    return package == PACKAGE or package in _allowed_packages() - {"torch", "lightning"}
+    return package == OURS or package in _allowed_packages() - {"torch", "lightning"}
 
 
 def plain(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -262,7 +262,7 @@ def resolved(name: str, path: str) -> Callable[..., Any]:
     package = name.partition(".")[0]
     if not _may_be_named(name):
         raise ValueError(
-            f"{path}={name} may not be named: it is not of {PACKAGE}. If you trust all of "
+            f"{path}={name} may not be named: it is not of {OURS}. If you trust all of "
             f"{package}, add allow=[{package}]."
         )
     found: Any
@@ -287,7 +287,7 @@ def _allowed_packages() -> set[str]:
 
 
 def _may_be_named(name: str) -> bool:
-    return any(_is_in(name, package) for package in (PACKAGE, *FOREIGN, *_allowed))
+    return any(_is_in(name, package) for package in (OURS, *FOREIGN, *_allowed))
 
 
 def _is_in(name: str, package: str) -> bool:

@@ -307,7 +307,7 @@ def _for_people(error: Exception, runs: Path) -> str | None:
         runs: The folder of all runs.
     """
     # Late: pydantic takes a while.
-    from linear_transformers.config.choices import PACKAGE, is_ours
+    from linear_transformers.config.choices import OURS, is_ours
 
     if isinstance(error, OSError):
         full = error.errno in (ENOSPC, EDQUOT, EFBIG)
@@ -333,7 +333,7 @@ def _for_people(error: Exception, runs: Path) -> str | None:
     # We write for people; a ValueError of torch's, say, that we did not foresee is a bug.
     if not is_ours(raised_in):
         return None
-    if raised_in.partition(".")[0] == PACKAGE:
+    if raised_in.partition(".")[0] == OURS:
         return str(error)
     # Of a package that was allowed: it may be a mistake of its author's, who looks for the place.
     where = Path(traceback.tb_frame.f_code.co_filename).name

@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from linear_transformers.config.folder import PACKAGE
 from linear_transformers.config.messages import first_line
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
 EXAMPLES = "examples.npy"
 HASH = "weights_sha256"
 PRETRAINED, HUB = "pretrained/", "hub:"
-PACKAGE = Path(__file__).parents[1]
 
 
 def found_by_name(name: str) -> Path | None:

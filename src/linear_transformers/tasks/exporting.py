@@ -13,7 +13,7 @@ import torch
 import yaml
 
 from linear_transformers.calls import call_of
-from linear_transformers.config.choices import FOREIGN, PACKAGE, allowing, classes_in
+from linear_transformers.config.choices import FOREIGN, OURS, allowing, classes_in
 from linear_transformers.config.messages import brief, override
 from linear_transformers.config.ranges import CountOrZero, Size
 from linear_transformers.export import onnx
@@ -218,7 +218,7 @@ class ExportSequences(Export):
     def paged(self, trained: Trained, title: str, examples: np.ndarray | None = None) -> str:
         """Return the page of a model of images or texts: see `page_of`."""
         task = trained.task
-        figures = judged(task, trained.history["figures"])
+        figures = _tested(task, trained.history["figures"])
         about = ". ".join(filter(None, (task.in_words, figures and f"Test: {figures}")))
         return page_of(
             task.model,
@@ -252,7 +252,7 @@ def card(trained: Trained, known: Mapping[str, Any], *, license: str | None) -> 
         f"{task.in_words}, of {task.shape.description}.",
         f"Data: {trained.data.name.rpartition('.')[2]}, {brief(options)}.",
     ]
-    if figures := judged(task, known["figures"]):
+    if figures := _tested(task, known["figures"]):
         parts.append(f"Test: {figures}, of one run with seed {config.get('seed')}.")
     if rounded := known["rounded"]:
         parts.append(f"The weights were rounded to {', then to '.join(rounded)} afterwards.")
@@ -271,14 +271,14 @@ def loading(config: Mapping[str, Any]) -> str:
     """Return how to load an exported model, and whose classes it names."""
     packages, known = (
         {name.partition(".")[0] for name in names}
-        for names in (classes_in(config), (PACKAGE, *FOREIGN))
+        for names in (classes_in(config), (OURS, *FOREIGN))
     )
     others = sorted(packages - known)
     arguments = f'"DIR", allow={json.dumps(others)}' if others else '"DIR"'
     return LOADING.format(arguments=arguments, whose=" and ".join(["the project", *others]))
 
 
-def judged(task: Task, figures: Mapping[str, Any]) -> str:
+def _tested(task: Task, figures: Mapping[str, Any]) -> str:
     """Return the test figure that a run is judged by; nothing where it was not tested."""
     value = figures.get(f"test_{task.figure.name}")
     return "" if value is None else f"{value:g} {task.figure.unit}"

@@ -16,7 +16,7 @@ from linear_transformers.config.ranges import Count, Seconds, Seed, check_choice
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.base import SPLITS, DataSource, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
-from linear_transformers.data.speech.corpus import Features, features_of
+from linear_transformers.data.speech.corpus import Features, cached_features
 from linear_transformers.data.speech.features import SHIFT_MS
 from linear_transformers.data.speech.labels import KINDS, PHONES, SpeechShape, labels_of, units_of
 from linear_transformers.data.speech.lexicon import Lexicon
@@ -132,7 +132,7 @@ class SpeechSource(DataSource):
     def features(self, split: str) -> Features:
         """Return the features of a split, computed and cached at the first use ever."""
         if split not in self._features:
-            self._features[split] = features_of(
+            self._features[split] = cached_features(
                 self.utterances(split),
                 self.shape,
                 speeds=self.speeds if split == "train" else (1.0,),

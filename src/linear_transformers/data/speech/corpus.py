@@ -54,7 +54,7 @@ class Features:
         return mean.astype(np.float32), deviation.astype(np.float32)
 
 
-def features_of(
+def cached_features(
     utterances: Sequence[Utterance],
     shape: SpeechShape,
     *,
