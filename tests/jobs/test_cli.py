@@ -44,6 +44,10 @@ def complaint(tmp_path):
         ("experimnt=x", ("experimnt", "Did you mean experiment?")),
         ("trainer.epochs=3", ("Did you mean max_epochs or min_epochs?",)),
         ("--model=linear", ("options have no dashes", "model=VALUE")),
+        ("--optimizer.lr=3", ("options have no dashes", "optimizer.lr=VALUE")),
+        ("--lr", ("options have no dashes", "Did you mean optimizer.lr?")),
+        ("--batch-size=3", ("options have no dashes", "Did you mean data.batch_size?")),
+        ("epochs=5", ("Did you mean trainer.max_epochs?",)),
         (
             "data.path=we=ird.txt",
             ("'data.path=we=ird.txt' is not KEY=VALUE", "quotes", "'data.path=\"we=ird.txt\"'"),

@@ -20,10 +20,16 @@ from linear_transformers.config.messages import hydra_value, is_padded, is_place
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
 WIDTH = 100
+FEW = 4  # suggestions
 PACKAGE = Path(__file__).parents[1]
 # Groups of which several may be chosen at once.
 SEVERAL = ("callbacks", "logger", "debug", "experiment", "hydra")
 NO_GROUPS = ("base", "paths")  # folders that others include, and nobody chooses from
+# Flags, which are for Hydra itself.
+HYDRAS = (
+    *("cfg", "config-dir", "config-name", "config-path", "experimental-rerun", "help"),
+    *("hydra-help", "info", "multirun", "package", "resolve", "run", "shell-completion", "version"),
+)
 OF_FILES = ("inputs", "verbatim")  # keys that say of options what they are, and are none
 
 
@@ -116,9 +122,12 @@ class Configurations:
             ValueError: There is one; it names the nearest that exists.
         """
         for word in arguments:
-            flag = re.match(r"--([a-z]\w*)(?=[=]|$)", word)
-            if flag and flag[1] in self.keys:
-                raise ValueError(f"{word}: options have no dashes. Write {flag[1]}=VALUE.")
+            flag = re.match(r"--([\w.-]+)", word)
+            if flag and not any(each.startswith(flag[1]) for each in HYDRAS):  # or beginnings
+                top = flag[1].partition(".")[0].replace("-", "_")
+                unknown = unknown_key(top, self.keys, self._places_of(top))
+                advice = f"Write {flag[1]}=VALUE." if top in self.keys else unknown
+                raise ValueError(f"{word}: options have no dashes. {advice}")
             key = re.match(r"[+~]*([\w/.]+)(@[\w.:]*)?(=|$)", word)
             if key is None or ("=" not in word and word[0] != "~"):
                 continue
@@ -163,14 +172,20 @@ class Configurations:
         ]
 
     def _places_of(self, name: str) -> list[str]:
-        """Return the dotted keys that end in a name, in the files of the groups."""
+        """Return the dotted keys that end in a name, in the files of the groups; where there are
+        none, those of which it is a word, if they are few."""
         found = set()
         for top in {group.partition("/")[0] for group in self.groups}:
             for file in self._files(top):
                 everywhere = file.read_text().startswith("# @package _global_")
                 nodes = _read(file) if everywhere else {top: _read(file)}
-                found |= {key for key, x in nodes.items() if isinstance(x, dict) and name in x}
-        return sorted(f"{key}.{name}" for key in found - {"hydra", "proposed"})
+                found |= {
+                    (key, each) for key, x in nodes.items() if isinstance(x, dict) for each in x
+                }
+        keys = [(key, str(each)) for key, each in found if key not in ("hydra", "proposed")]
+        exact = [f"{key}.{each}" for key, each in keys if each == name]
+        akin = [f"{key}.{each}" for key, each in keys if name in each.split("_")]
+        return sorted(exact or (akin if len(akin) <= FEW else ()))
 
     def _files(self, group: str) -> list[Path]:
         return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))
