@@ -139,16 +139,8 @@ def proposed_sweep(conf: Configurations, words: Sequence[str]) -> list[str]:
 
 
 def is_searched(conf: Configurations, words: Sequence[str]) -> bool:
-    """Return whether the jobs of a multirun are proposed by what those before came to.
-
-    Args:
-        conf: The program's files.
-        words: The words of a command line.
-
-    Raises:
-        ValueError: See `composed_value`.
-        HydraException: See `composed_value`.
-    """
+    """Return whether the jobs of a multirun are proposed by what those before came to. Arguments
+    and errors are those of `proposed_sweep`."""
     chosen = [word for word in words if word.lstrip("+").startswith(("experiment=", SWEEPER))]
     target = composed_value("hydra.sweeper._target_", conf, chosen) if chosen else BASIC_SWEEPER
     return not str(target).endswith(BASIC_SWEEPER)
