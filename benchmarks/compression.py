@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("options", nargs="+", help="what train.py is told of the data")
     words = parser.parse_args().options
     with refusing():
-        config = composed(Configurations.of("train", words), *words)
+        config = composed(Configurations.of("train"), *words)
         data = checked_choice(config["data"], "data", DataSource)()
         if not isinstance(data, TextSource):
             raise ValueError(f"{' '.join(words)} are no texts.")

@@ -10,18 +10,19 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import distributions
-from itertools import chain, pairwise
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
+
+from linear_transformers.flags import CommandLine
 
 COMMAND = "linear-transformers"
 
 
 def call_of(program: str) -> str:
     """Return how to call a program of this project, the way that this process was called."""
-    own = [("--config-dir", folder) for folder in folders_of_ones_own(sys.argv[1:])]
-    return shlex.join([*_words_of(program), *chain(*own)])
+    own = CommandLine.of(sys.argv[1:]).folder_of_ones_own
+    return shlex.join([*_words_of(program), *(("--config-dir", own) if own else ())])
 
 
 def call_again(program: str, *words: str, without: Sequence[str] = ()) -> str:
@@ -74,13 +75,6 @@ def with_editable(written: Callable[[str], str]) -> Iterator[str]:
         is_editable = origin.get("dir_info", {}).get("editable", False)
         if is_editable and distribution.name != COMMAND:
             yield from ("--with-editable", written(url2pathname(urlsplit(origin["url"]).path)))
-
-
-def folders_of_ones_own(arguments: Sequence[str]) -> list[str]:
-    """Return the folders of a person's own configurations that a command line names."""
-    two_words = [b for a, b in pairwise(arguments) if a in ("--config-dir", "-cd")]
-    one_word = [a for a in arguments if a.startswith(("--config-dir=", "-cd="))]
-    return [*two_words, *(word.partition("=")[2] for word in one_word)]
 
 
 def _words_of(program: str) -> list[str]:

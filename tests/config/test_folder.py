@@ -3,6 +3,7 @@
 import pytest
 
 from linear_transformers.config.folder import OF_FILES, Configurations
+from linear_transformers.flags import CommandLine
 from tests.conftest import CONF, PROJECT, composed
 
 PRIMARY = """# Do a thing.
@@ -67,7 +68,8 @@ def test_a_further_folder_brings_its_choices(conf, tmp_path):
         ["-cd", place],
         [f"-cd={place}"],
     ):
-        both = Configurations.of("train", ["size=3", *words])
+        line = CommandLine.of(["size=3", *words])
+        both = Configurations.of("train", line.folder_of_ones_own)
         assert both.choices("colour") == ["green"]
         assert "linear" in both.choices("model")
 
@@ -93,7 +95,7 @@ def test_a_wrong_key_is_refused_with_the_nearest(conf, word, said, raises_one_li
 
 def test_what_exists_is_not_refused(conf):
     conf.check_keys(["size=3", "nested.a=2", "colour=blue", "colour@x=blue", "hydra.run.dir=x",
-                     "hydra/launcher=x", "-m", "--config-dir", "x", "a word", "~name"])  # fmt: skip
+                     "hydra/launcher=x", "a word", "~name"])  # fmt: skip
 
 
 @pytest.mark.parametrize("program", ["train", "sample", "transcribe"])

@@ -11,6 +11,7 @@ from urllib.error import URLError
 import pytest
 
 from linear_transformers.config.folder import Configurations
+from linear_transformers.flags import CommandLine
 from linear_transformers.jobs.composition import register_project, values_of, with_names
 from linear_transformers.jobs.named import runs_of, use_of
 from tests import programs
@@ -46,6 +47,11 @@ def complaint(tmp_path):
         ("--model=linear", ("options have no dashes", "model=VALUE")),
         ("--optimizer.lr=3", ("options have no dashes", "optimizer.lr=VALUE")),
         ("--lr", ("options have no dashes", "Did you mean optimizer.lr?")),
+        ("-x", ("-x: options have no dashes",)),
+        ("-lr=3", ("options have no dashes", "Did you mean optimizer.lr?")),
+        ("--cfg=jobs", ("--cfg", "'jobs'", "job", "--help")),
+        ("--config", ("--config could match --config-path, --config-name, --config-dir",)),
+        ("--config-dir", ("expected one argument",)),
         ("--batch-size=3", ("options have no dashes", "Did you mean data.batch_size?")),
         ("epochs=5", ("Did you mean trainer.max_epochs?",)),
         (
@@ -269,7 +275,9 @@ def test_the_folder_of_the_runs_is_what_the_configuration_says(
     monkeypatch.setenv("PLACE", "place")
     words = [word.replace("CONF", str(tmp_path)) for word in words]
     register_project(Path("project"))
-    found = runs_of(Configurations.of("train", words), words, Path("project"))
+    line = CommandLine.of(words)
+    conf = Configurations.of("train", line.folder_of_ones_own)
+    found = runs_of(conf, line.words, Path("project"))
     assert str(found).endswith(folder)
 
 

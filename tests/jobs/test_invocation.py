@@ -3,6 +3,7 @@
 import pytest
 
 from linear_transformers.config.folder import Configurations
+from linear_transformers.flags import CommandLine
 from linear_transformers.jobs.invocation import Invocation
 from tests.conftest import PROJECT
 
@@ -10,12 +11,12 @@ CONF = Configurations.of("train")
 
 
 def called(*words: str) -> Invocation:
-    return Invocation.of(CONF, words, PROJECT)
+    return Invocation.of(CONF, CommandLine.of(words), PROJECT)
 
 
 def test_hydra_gets_its_flags_first_and_never_what_is_allowed():
     call = called("seed=1", "allow=[tests]", "--cfg", "job", "model.dropout=0.1")
-    assert call.words == ["--cfg", "job", "seed=1", "++model.dropout=0.1"]
+    assert call.words == ["--cfg=job", "seed=1", "++model.dropout=0.1"]
     assert call.allowed == ["tests"]
     assert call.multirun is None
     assert call.found == []
@@ -30,6 +31,8 @@ def test_a_multirun_has_a_folder_and_counts_its_jobs(tmp_path):
     folder = call.multirun.sweep.folder
     assert folder.parent == tmp_path / "sweeps"
     assert call.words[:2] == ["--multirun", f"hydra.sweep.dir={folder}"]
+    typed = ["-m", "experiment=copy/small", "seed=1,2", runs]  # as multiruns of before have it
+    assert (folder / "command").read_text() == repr(typed)
 
 
 def test_joblib_starts_as_many_processes_as_there_are_jobs_or_cores(tmp_path):

@@ -11,9 +11,8 @@ from hydra.errors import MissingConfigException
 from linear_transformers.config.folder import Configurations
 from linear_transformers.jobs.composition import (
     about_composition,
-    num_jobs,
+    jobs_of,
     of_each_job,
-    proposed_sweep,
 )
 from linear_transformers.pictures.tables import print_rows, print_table, rounded
 from linear_transformers.runs.outcomes import CAUTION, Outcome, best_of
@@ -298,8 +297,7 @@ def test_the_folder_of_a_multirun_may_be_named_by_the_day(tmp_path):
 def test_the_jobs_that_an_experiment_proposes_are_counted():
     conf = Configurations((CONF,), "train")
     for word, count in (("seed=1", 3), ("seed=1,2", 6), ("model=linear,softmax", 2)):
-        words = ["-m", "experiment=copy/small", word]
-        assert num_jobs([*proposed_sweep(conf, words), *words]) == count
+        assert jobs_of(conf, ["experiment=copy/small", word]) == (count, False)
 
 
 def test_a_damaged_job_is_a_row_that_says_so(tmp_path, capsys):

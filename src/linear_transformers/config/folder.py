@@ -15,7 +15,6 @@ from typing import Any
 
 import yaml
 
-from linear_transformers.calls import folders_of_ones_own
 from linear_transformers.config.messages import hydra_value, is_padded, is_place, unknown_key
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
@@ -25,11 +24,6 @@ PACKAGE = Path(__file__).parents[1]
 # Groups of which several may be chosen at once.
 SEVERAL = ("callbacks", "logger", "debug", "experiment", "hydra")
 NO_GROUPS = ("base", "paths")  # folders that others include, and nobody chooses from
-# Flags, which are for Hydra itself.
-HYDRAS = (
-    *("cfg", "config-dir", "config-name", "config-path", "experimental-rerun", "help"),
-    *("hydra-help", "info", "multirun", "package", "resolve", "run", "shell-completion", "version"),
-)
 OF_FILES = ("inputs", "verbatim")  # keys that say of options what they are, and are none
 
 
@@ -46,9 +40,9 @@ class Configurations:
     program: str
 
     @classmethod
-    def of(cls, program: str, arguments: Sequence[str] = ()) -> "Configurations":
-        """Return those of a program; `--config-dir DIR` among its arguments adds a folder."""
-        return cls((conf_folder(), *map(Path, folders_of_ones_own(arguments))), program)
+    def of(cls, program: str, folder: str | None = None) -> "Configurations":
+        """Return those of a program, and of a folder of a person's own."""
+        return cls((conf_folder(), *((Path(folder),) if folder else ())), program)
 
     @staticmethod
     def programs() -> list[str]:
@@ -115,15 +109,14 @@ class Configurations:
             parts.append("\n".join(["groups, and their choices", *lines]))
         return "\n\n".join(parts)
 
-    def check_keys(self, arguments: Iterable[str]) -> None:
+    def check_keys(self, words: Iterable[str]) -> None:
         """Refuse a top-level key or group that does not exist.
 
         Raises:
             ValueError: There is one; it names the nearest that exists.
         """
-        for word in arguments:
-            flag = re.match(r"--([\w.-]+)", word)
-            if flag and not any(each.startswith(flag[1]) for each in HYDRAS):  # or beginnings
+        for word in words:
+            if flag := re.match(r"--?([\w.-]+)", word):
                 top = flag[1].partition(".")[0].replace("-", "_")
                 unknown = unknown_key(top, self.keys, self._places_of(top))
                 advice = f"Write {flag[1]}=VALUE." if top in self.keys else unknown

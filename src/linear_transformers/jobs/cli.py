@@ -23,8 +23,8 @@ from linear_transformers.calls import call_again, call_of, in_words_of_this_call
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import first_line, out_of_memory
 from linear_transformers.files import room
+from linear_transformers.flags import CommandLine
 from linear_transformers.jobs.composition import (
-    MULTIRUN,
     SWEEPER,
     about_composition,
     from_environment,
@@ -74,9 +74,12 @@ class Program:
             arguments: The words of the command line; None is those of this process.
         """
         _open_closed_streams()
-        arguments = sys.argv[1:] if arguments is None else arguments
-        conf = Configurations.of(self.name, arguments)
-        if {"-h", "--help"} & {*arguments}:
+        try:
+            line = CommandLine.of(sys.argv[1:] if arguments is None else arguments)
+        except ValueError as error:
+            sys.exit(f"error: {error}")
+        conf = Configurations.of(self.name, line.folder_of_ones_own)
+        if "help" in line.flags:
             with _read_by_somebody():
                 print(in_words_of_this_call(conf.help()), flush=True)
             return
@@ -85,10 +88,10 @@ class Program:
         with ExitStack() as at_the_end:
             try:
                 with catching(silent=not is_first_process()):
-                    self._run(conf, arguments, at_the_end)
+                    self._run(conf, line, at_the_end)
             except Stopped as stopped:
                 if is_first_process():
-                    lines = stopped.lines or self._before_the_job(stopped, arguments)
+                    lines = stopped.lines or self._before_the_job(stopped, line)
                     print(f"stopped  {stopped}", *lines, sep="\n", file=sys.stderr, flush=True)
                 # What is kept is kept: a further Ctrl-C, as libraries clean up, ends the process.
                 atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
@@ -105,15 +108,15 @@ class Program:
                     raise
                 sys.exit(f"error: {first_line(error)}.")
 
-    def _run(self, conf: Configurations, arguments: Sequence[str], at_the_end: ExitStack) -> None:
+    def _run(self, conf: Configurations, line: CommandLine, at_the_end: ExitStack) -> None:
         """Give the words of a command line to Hydra, which calls `_job`.
 
         Args:
             conf: The program's files.
-            arguments: The words.
+            line: The command line.
             at_the_end: What is to be done whatever comes.
         """
-        call = Invocation.of(conf, arguments, self.project)
+        call = Invocation.of(conf, line, self.project)
         typed = sys.argv
 
         def task(cfg: DictConfig) -> float | None:
@@ -138,12 +141,12 @@ class Program:
             if not multirun.searches and any(job["status"] == "failed" for job in jobs):
                 raise JobFailedError
 
-    def _before_the_job(self, stopped: Stopped, arguments: Sequence[str]) -> list[str]:
+    def _before_the_job(self, stopped: Stopped, line: CommandLine) -> list[str]:
         """Return a line on the requeued job of Slurm, where the signal came while this loads."""
-        if not self.trains or MULTIRUN & {*arguments}:
+        if not self.trains or "multirun" in line.flags:
             return []
-        named = value_of("run_id", arguments) is not None
-        return requeue(stopped, continues=named and value_of("resume", arguments) == AUTO)
+        named = value_of("run_id", line.words) is not None
+        return requeue(stopped, continues=named and value_of("resume", line.words) == AUTO)
 
     def _job(self, call: Invocation, cfg: DictConfig) -> float | None:
         """Run the job with a configuration that Hydra composed, as one of a multirun or alone."""

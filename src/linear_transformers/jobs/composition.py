@@ -32,8 +32,6 @@ PLUGINS = {
     "hydra/launcher=submitit_slurm": "submitit",
     "hydra/sweeper=optuna": "optuna",
 }
-# The flag and its beginnings, all of which Hydra takes.
-MULTIRUN = {"-m", *("--multirun"[:end] for end in range(len("--m"), len("--multirun") + 1))}
 SWEEPER = "hydra/sweeper="
 BASIC_SWEEPER = "BasicSweeper"  # its jobs are known beforehand
 NAMES = ("run_id", "group", "resume", "init_from", "ckpt")
@@ -91,7 +89,7 @@ def composed_value(key: str, conf: Configurations, words: Sequence[str]) -> Any:
     """
     further = [in_quotes(f"file://{folder.absolute()}") for folder in conf.folders[1:]]
     search = [f"hydra.searchpath=[{','.join(further)}]"] if further else []
-    options = [word for word in words if "=" in word and not word.startswith("-")]
+    options = [word for word in words if "=" in word]
     single = [word for word in options if not _parsed(word).is_sweep_override()]
     with initialize_config_dir(str(conf.folders[0]), version_base="1.3"):
         cfg = compose(conf.program, overrides=[*search, *single], return_hydra_config=True)
@@ -122,38 +120,42 @@ def _unresolved(error: InterpolationResolutionError) -> str:
     return f"{error.full_key}: {first_line(error)}. Give it a value, or make another choice."
 
 
-def proposed_sweep(conf: Configurations, words: Sequence[str]) -> list[str]:
-    """Return the words of the sweep that an experiment proposes, those typed left out.
+def jobs_of(conf: Configurations, words: Sequence[str]) -> tuple[int, bool]:
+    """Return the number of jobs of a multirun, as far as its command line and its experiment tell,
+    and whether they are proposed by what those before came to.
 
     Args:
         conf: The program's files.
-        words: The words of a command line.
+        words: The words of the command line.
 
     Raises:
         ValueError: See `composed_value`.
         HydraException: See `composed_value`.
     """
-    chosen = [word for word in words if word.startswith("experiment=")]
-    params = composed_value("hydra.sweeper.params", conf, chosen) if chosen else None
-    return [f"{key}={value}" for key, value in (params or {}).items() if not values_of(key, words)]
-
-
-def is_searched(conf: Configurations, words: Sequence[str]) -> bool:
-    """Return whether the jobs of a multirun are proposed by what those before came to. Arguments
-    and errors are those of `proposed_sweep`."""
     chosen = [word for word in words if word.lstrip("+").startswith(("experiment=", SWEEPER))]
-    target = composed_value("hydra.sweeper._target_", conf, chosen) if chosen else BASIC_SWEEPER
-    return not str(target).endswith(BASIC_SWEEPER)
+    sweeper = composed_value("hydra.sweeper", conf, chosen) if chosen else None
+    if sweeper is None:
+        return num_jobs(words), False
+    proposed = [
+        f"{key}={value}"
+        for key, value in (sweeper.get("params") or {}).items()
+        if not values_of(key, words)
+    ]
+    return num_jobs([*proposed, *words]), not sweeper._target_.endswith(BASIC_SWEEPER)
 
 
-def check_sweep(words: Sequence[str]) -> None:
+def check_sweep(words: Sequence[str], *, multirun: bool) -> None:
     """Refuse what is for several jobs where there is to be one, and the reverse.
+
+    Args:
+        words: The words of the command line.
+        multirun: Whether they are for several jobs.
 
     Raises:
         ValueError: There is a list of values, or an option of multiruns; or one run's name for
             several jobs.
     """
-    if MULTIRUN & {*words}:
+    if multirun:
         _check_multirun(words)
         return
     of_several = ("sweep.", SWEEPER, "hydra/launcher=", "hydra.sweep", "hydra.mode=MULTI")
@@ -237,7 +239,7 @@ def of_each_job(word: str) -> str:
 
 def num_jobs(words: Sequence[str]) -> int:
     """Return the number of jobs of a multirun, as far as its command line tells."""
-    parsed = [_parsed(word) for word in words if "=" in word and not word.startswith("-")]
+    parsed = [_parsed(word) for word in words if "=" in word]
     # A glob is of files, and an interval is a sweeper's to draw from.
     listed = [x for x in parsed if isinstance(x.value(), ChoiceSweep | RangeSweep)]
     return prod(len([*override.sweep_iterator()]) for override in listed)

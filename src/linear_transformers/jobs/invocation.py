@@ -7,14 +7,12 @@ from pathlib import Path
 
 from linear_transformers.config.folder import Configurations
 from linear_transformers.config.messages import override
+from linear_transformers.flags import CommandLine
 from linear_transformers.jobs.composition import (
-    MULTIRUN,
     check_sweep,
     composed_value,
-    is_searched,
-    num_jobs,
+    jobs_of,
     of_each_job,
-    proposed_sweep,
     value_of,
     with_defaults_open,
     with_names,
@@ -23,12 +21,6 @@ from linear_transformers.jobs.named import ALLOW, model_of, packages_of, runs_of
 from linear_transformers.provenance import cores
 from linear_transformers.runs.sweeps import Sweep
 
-COMPLETION = ("-sc", "--shell-completion")
-# Words for Hydra itself that are followed by a value.
-VALUED = {
-    *("-cd", "--config-dir", "-cn", "--config-name", "-cp", "--config-path"),
-    *("-c", "--cfg", "-p", "--package", "-i", "--info", "--experimental-rerun"),
-}
 SWEEP_FOLDER = "hydra.sweep.dir"
 JOBLIB = "hydra/launcher=joblib"
 TRUE = ("true", "1", "yes", "on", "y", "t")
@@ -68,32 +60,34 @@ class Invocation:
     multirun: Multirun | None
 
     @classmethod
-    def of(cls, conf: Configurations, arguments: Sequence[str], project: Path) -> "Invocation":
+    def of(cls, conf: Configurations, line: CommandLine, project: Path) -> "Invocation":
         """Check the words of a command line, and return what they come to.
 
         Args:
             conf: The program's files.
-            arguments: The words.
+            line: The command line.
             project: The folder of its runs and data.
 
         Raises:
             ValueError: One of the words cannot be followed.
             HydraException: The words that name runs cannot be composed.
         """
-        allowing = [word for word in arguments if word.startswith(ALLOW)]
+        allowing = [word for word in line.words if word.startswith(ALLOW)]
         allowed = packages_of(allowing)
-        words = with_names([word for word in arguments if word not in allowing])
+        words = with_names([word for word in line.words if word not in allowing])
         found: list[str] = []
-        if not {*COMPLETION} & {*arguments}:
+        multirun = None
+        is_multirun = "multirun" in line.flags
+        if "shell-completion" not in line.flags:
             conf.check_keys(words)
             words = conf.quoted(words)
-            check_sweep(words)
+            check_sweep(words, multirun=is_multirun)
             found = (use_of if conf.uses else model_of)(conf, words, project)
-        multirun = None
-        if MULTIRUN & {*words}:
+        if is_multirun:
             multirun, words = _as_multirun(conf, words, project)
-        # What is found comes first: what was typed changes it.
-        words = _hydras_first([*found, *with_defaults_open(words, conf.groups)])
+        # What is found comes before what was typed, which changes it; flags come first, since
+        # argparse takes none in between.
+        words = [*line.typed_flags, *found, *with_defaults_open(words, conf.groups)]
         return cls(words, found, allowing, allowed, multirun)
 
     def typed(self, overrides: Sequence[str]) -> list[str]:
@@ -114,30 +108,18 @@ def _as_multirun(
     """Return the multirun that a command line means, and its words as Hydra is given them."""
     # What is there is set with ++ as without.
     words = [re.sub(rf"^\++(?=sweep\.|paths\.|{SWEEP_FOLDER}=)", "", word) for word in words]
-    jobs = num_jobs([*proposed_sweep(conf, words), *words])
-    searches = is_searched(conf, words)
+    jobs, searches = jobs_of(conf, words)
+    own = [str(folder) for folder in conf.folders[1:]]
+    typed = [word for word in words if not word.startswith(("sweep.", f"{SWEEP_FOLDER}="))]
     named = [word for word in words if word.startswith((f"{SWEEP_FOLDER}=", "paths."))]
     sweep = Sweep.open(
         runs_of(conf, words, project),
-        command=[x for x in words if not x.startswith(("sweep.", f"{SWEEP_FOLDER}="))],
+        command=["-m", *own, *typed],
         # Composed, where it is named: it may hold the day.
         named=value_of(SWEEP_FOLDER, named) and composed_value(SWEEP_FOLDER, conf, named),
         skip_done=str(value_of("sweep.skip_done", words)).lower() in TRUE,
     )
-    rest = [
-        of_each_job(word)
-        for word in words
-        if word not in MULTIRUN and not word.startswith(f"{SWEEP_FOLDER}=")
-    ]
+    rest = [of_each_job(word) for word in words if not word.startswith(f"{SWEEP_FOLDER}=")]
     if JOBLIB in rest and not searches:  # joblib divides the cores by its processes
         rest.insert(0, f"hydra.launcher.n_jobs={min(jobs, cores())}")
-    words = ["--multirun", override(SWEEP_FOLDER, sweep.folder), *rest]
-    return Multirun(sweep, jobs, searches), words
-
-
-def _hydras_first(words: Sequence[str]) -> list[str]:
-    """Return words in which those for Hydra itself come first: argparse takes none in between."""
-    flags = {i for i, word in enumerate(words) if word.startswith("-")}
-    flags |= {i + 1 for i in flags if words[i] in VALUED}
-    own = [word for i, word in enumerate(words) if i in flags]
-    return [*own, *(word for i, word in enumerate(words) if i not in flags)]
+    return Multirun(sweep, jobs, searches), [override(SWEEP_FOLDER, sweep.folder), *rest]
