@@ -6,7 +6,7 @@ keys below it.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +15,13 @@ from typing import Any
 
 import yaml
 
-from linear_transformers.config.messages import hydra_value, is_padded, is_place, unknown_key
+from linear_transformers.config.messages import (
+    hydra_value,
+    is_padded,
+    is_place,
+    is_short_form,
+    unknown_key,
+)
 
 KEY_WIDTH, GROUP_WIDTH = 27, 20  # characters
 WIDTH = 100
@@ -118,7 +124,7 @@ class Configurations:
         for word in words:
             if flag := re.match(r"--?([\w.-]+)", word):
                 top = flag[1].partition(".")[0].replace("-", "_")
-                unknown = unknown_key(top, self.keys, self._places_of(top))
+                unknown = unknown_key(top, self.keys, self._meant(top, is_node="." in flag[1]))
                 advice = f"Write {flag[1]}=VALUE." if top in self.keys else unknown
                 raise ValueError(f"{word}: options have no dashes. {advice}")
             key = re.match(r"[+~]*([\w/.]+)(@[\w.:]*)?(=|$)", word)
@@ -129,7 +135,8 @@ class Configurations:
                 raise ValueError(unknown_key(name, self.groups))
             top = re.split(r"[./]", name)[0]
             if top not in self.keys | {"hydra"}:
-                raise ValueError(unknown_key(top, self.keys, self._places_of(top)))
+                meant = self._meant(top, is_node="." in name)
+                raise ValueError(unknown_key(top, self.keys, meant))
             if name in self.groups and top not in SEVERAL and word[key.end() :].startswith("["):
                 raise ValueError(f"{word} names a list, and {name} is one choice.")
             if name in self.groups and word[key.end() :] == "null":
@@ -164,21 +171,35 @@ class Configurations:
             for word, key, _, value in parts
         ]
 
-    def _places_of(self, name: str) -> list[str]:
-        """Return the dotted keys that end in a name, in the files of the groups; where there are
-        none, those of which it is a word, if they are few."""
-        found = set()
+    def _meant(self, name: str, *, is_node: bool) -> list[str]:
+        """Return what a name that is no top-level key may be meant for: options of that name, or
+        choices; where there are none, options of which it is a word or the initials, if they are
+        few.
+
+        Args:
+            name: The name.
+            is_node: Whether it is that of a node with options of its own.
+        """
+        found: dict[str, bool] = {}  # whether it is a node, by dotted key
         for top in {group.partition("/")[0] for group in self.groups}:
-            for file in self._files(top):
+            for file in (*self._files(top), *self._files(f"{top}/base")):
                 everywhere = file.read_text().startswith("# @package _global_")
                 nodes = _read(file) if everywhere else {top: _read(file)}
-                found |= {
-                    (key, each) for key, x in nodes.items() if isinstance(x, dict) for each in x
-                }
-        keys = [(key, str(each)) for key, each in found if key not in ("hydra", "proposed")]
-        exact = [f"{key}.{each}" for key, each in keys if each == name]
-        akin = [f"{key}.{each}" for key, each in keys if name in each.split("_")]
-        return sorted(exact or (akin if len(akin) <= FEW else ()))
+                for key in nodes.keys() - {"hydra", "proposed"}:
+                    options = nodes[key] if isinstance(nodes[key], dict) else {}
+                    found |= {f"{key}.{x}": isinstance(value, dict) for x, value in options.items()}
+
+        def those(fits: Callable[[str], bool], *, nodes: bool) -> list[str]:
+            of_kind = (key for key, node in found.items() if node == nodes)
+            return sorted(key for key in of_kind if fits(key.rpartition(".")[2]))
+
+        if exact := those(lambda x: x == name, nodes=is_node):
+            return exact
+        choices = [f"{group}={name}" for group in self.groups if name in self.choices(group)]
+        if choices and not is_node:
+            return choices
+        akin = those(lambda x: name in x.split("_") or is_short_form(name, x), nodes=is_node)
+        return akin if 0 < len(akin) <= FEW else those(lambda x: x == name, nodes=not is_node)
 
     def _files(self, group: str) -> list[Path]:
         return sorted(file for folder in self.folders for file in (folder / group).glob("*.yaml"))

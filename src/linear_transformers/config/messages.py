@@ -12,10 +12,16 @@ def nearest(name: str, names: Iterable[str]) -> str:
     """Return a hint that names the closest choices, or all of them where none is close."""
     known = sorted({name for name in names if not name.startswith("_")})
     close = {x: SequenceMatcher(None, x, name).ratio() for x in get_close_matches(name, known)}
-    if close:
-        best = [x for x in known if close.get(x) == max(close.values())]
+    best = [x for x in known if x in close and close[x] == max(close.values())]
+    if best := best or [x for x in known if is_short_form(x, name)]:
         return f"Did you mean {' or '.join(best)}?"
     return f"There are: {', '.join(known)}." if known else "It takes none."
+
+
+def is_short_form(*names: str) -> bool:
+    """Return whether one of two names is the initials of the other: lr of learning_rate."""
+    initials, name = sorted(names, key=len)
+    return "_" in name and initials == "".join(word[:1] for word in name.split("_"))
 
 
 def unknown_key(key: str, siblings: Iterable[str], elsewhere: Sequence[str] = ()) -> str:
