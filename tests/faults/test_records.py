@@ -301,6 +301,10 @@ def test_another_rate_is_refused_or_taken_on_purpose(again):
     run("train", *new, "trainer.max_epochs=4")  # as a scheduler would: what changes has changed
     (state,) = read_checkpoint(again / "checkpoints/last.ckpt")["optimizer_states"]
     assert {float(s["step"]) for s in state["state"].values()} == {2.0}
+    more = (*new, "trainer.max_epochs=5", "optimizer.amsgrad=true")
+    message = complaint("train", *more, "resume_optimizer=keep")
+    assert "none of the moments that optimizer.amsgrad goes by" in message
+    run("train", *more)
 
 
 def test_the_moments_are_kept_where_nothing_is_new_and_it_is_said(again):

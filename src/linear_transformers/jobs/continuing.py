@@ -27,6 +27,9 @@ from linear_transformers.runs.folder import AUTO, Run, find_checkpoint, folder_o
 from linear_transformers.runs.metrics import read_metrics
 from linear_transformers.tasks.base import Task
 
+# Options of torch's optimizers that make them keep more of the past.
+WITH_MOMENTS = ("amsgrad", "centered", "momentum")
+
 
 def checkpoint_to_resume(resume: str | None, run_id: str | None, runs: Path) -> Found | None:
     """Return the checkpoint to continue from; None is a run from the beginning.
@@ -143,6 +146,13 @@ def changes_optimizer(found: Found, job: TrainJob) -> bool:
             f"resume_optimizer=keep was asked for, but {found.path} holds the moments of "
             f"{before.name}. Use resume_optimizer=new."
         )
+    if job.resume_optimizer == "keep":
+        theirs, ours = before.options, job.optimizer.options
+        if new := [name for name in WITH_MOMENTS if ours.get(name) and not theirs.get(name)]:
+            raise ValueError(
+                f"resume_optimizer=keep was asked for, but {found.path} has none of the moments "
+                f"that optimizer.{new[0]} goes by. Use resume_optimizer=new."
+            )
     return difference is not None
 
 
