@@ -1,7 +1,7 @@
 """Time and memory of sequences that are cut over processes, by length: see `ops/pieces.py`.
 
-    uv run python -m benchmarks.sequence_parallel
-    uv run python -m benchmarks.sequence_parallel --models linear --max-exponent 17
+    uv run --group dev python -m benchmarks.sequence_parallel
+    uv run --group dev python -m benchmarks.sequence_parallel --models linear --max-exponent 17
 
 Forward and backward of one block of 4 heads, 64 wide, on one sequence of N = 2^16 ... 2^20 random
 vectors: by one process with one thread, by one with two, and by two processes with one thread

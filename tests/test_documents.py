@@ -1,5 +1,6 @@
 """Documents lead where they say, and README leads to all of them."""
 
+import ast
 import re
 import runpy
 from pathlib import Path
@@ -30,6 +31,21 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def imported(name: str) -> set[str]:
+    """Return what a benchmark imports when it begins, itself or by another benchmark."""
+    found = set()
+    for node in ast.parse((PROJECT / f"benchmarks/{name}.py").read_text()).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            package, _, other = node.module.partition(".")
+            found.add(package)
+            if package == "benchmarks":
+                for benchmark in [other] if other else [alias.name for alias in node.names]:
+                    found |= imported(benchmark)
+    return found
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page):
     wrong = []
@@ -48,6 +64,27 @@ def test_readme_leads_to_every_document():
         (PROJECT / link.partition("#")[0]).resolve() for link in LINK.findall(prose(PAGES[0]))
     }
     assert {*PAGES} - linked == {PAGES[0]}
+
+
+def test_benchmarks_are_called_with_the_packages_that_they_import():
+    """`uv run` alone installs what a user needs, and neither matplotlib nor onnxruntime."""
+    programs = sorted((PROJECT / "benchmarks").glob("*.py"))
+    needy = {
+        program.stem
+        for program in programs
+        if {"matplotlib", "onnxruntime"} & imported(program.stem)
+    }
+    assert {"curves", "export", "sequence_parallel"} <= needy
+    needy.add("")  # a heading above the names of many
+    calls = re.compile(r"uv run ([^`\n]*)python -m benchmarks\.(\w*)")
+    wrong = [
+        f"{page.name}: {call[0]}"
+        for page in [*PAGES, *programs]
+        if page.name != "RESULTS.md"  # commands that were typed, wherever the packages were
+        for call in calls.finditer(page.read_text())
+        if call[2] in needy and "--group dev" not in call[1]
+    ]
+    assert wrong == []
 
 
 def test_the_options_are_those_of_the_code():
