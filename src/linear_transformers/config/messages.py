@@ -18,9 +18,9 @@ def nearest(name: str, names: Iterable[str]) -> str:
     return f"There are: {', '.join(known)}." if known else "It takes none."
 
 
-def is_short_form(*names: str) -> bool:
+def is_short_form(one: str, other: str) -> bool:
     """Return whether one of two names is the initials of the other: lr of learning_rate."""
-    initials, name = sorted(names, key=len)
+    initials, name = sorted((one, other), key=len)
     return "_" in name and initials == "".join(word[:1] for word in name.split("_"))
 
 
