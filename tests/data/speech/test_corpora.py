@@ -166,6 +166,16 @@ def test_validation_reports_every_fault_at_once(tmp_path):
     assert f"train1.wav is that of {tmp_path}/train.jsonl:2, too" in str(caught.value)
 
 
+def test_validation_refuses_one_manifest_for_two_splits(tmp_path):
+    write_corpus(tmp_path, duration=9.0)
+    train = tmp_path / "train.jsonl"
+    with pytest.raises(ValueError, match="2 faults in the data") as caught:
+        corpus(tmp_path, test=str(train), validate=True).utterances("train")
+    same, damaged = str(caught.value).splitlines()[1:]
+    assert same == f"data.test={train} is the manifest of data.train, too."
+    assert damaged.startswith(f"{train}:1: ")
+
+
 def test_validation_knows_what_is_said_by_those_who_are_not_held_out(tmp_path):
     write_corpus(tmp_path)
     held = {u.speaker for u in corpus(tmp_path, val=None, val_share=0.25).utterances("val")}

@@ -69,14 +69,17 @@ class ManifestSpeech(SpeechSource):
         Raises:
             ValueError: There are faults; the message lists all of them.
         """
-        paths = [*self.paths.values()]
-        lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in paths}
-        trained = [line for line in lines[paths[0]] if isinstance(line, Utterance)]
+        faults, places, splits = [], {}, {}
+        for split, path in self.paths.items():
+            first = splits.setdefault(path, split)
+            if first != split:
+                faults.append(f"data.{split}={path} is the manifest of data.{first}, too.")
+        lines = {path: list(read_manifest(path, self.kind, self.lexicon)) for path in splits}
+        trained = [line for line in lines[self.paths["train"]] if isinstance(line, Utterance)]
         if "val" not in self.paths:
             trained = divided(trained, self.val_share, validation=False)
         known = set(labels_of([utterance.units for utterance in trained], self.kind))
-        faults, places = [], {}
-        for line in (line for path in paths for line in lines[path]):
+        for line in (line for path in splits for line in lines[path]):
             if isinstance(line, str):
                 faults.append(line)
                 continue
