@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from linear_transformers.config import choices
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tasks.loading import load
-from linear_transformers.testing import check_attention, name_of, promises_of
+from linear_transformers.testing import check_attention, check_mixer, name_of, promises_of
 from tests.conftest import PROJECT
 from tests.programs import QUICK, check_same_bits, complaint, figures, metrics, run
 
@@ -20,7 +21,7 @@ CONF = ("--config-dir", str(OUTSIDE / "conf"))
 QUIET = ("trainer=cpu", "logger=none")
 
 sys.path.append(str(OUTSIDE))  # as PYTHONPATH does; here, since promises are collected
-from mine.mechanisms import AftSimple, Softplus  # noqa: E402
+from mine.mechanisms import AftSimple, Fading, Softplus  # noqa: E402
 
 
 def forget() -> None:
@@ -41,6 +42,14 @@ def sample(runs, *arguments: str) -> str:
 @pytest.mark.parametrize("promise", promises_of(AftSimple), ids=name_of)
 def test_an_attention_can_be_held_to_the_promises(promise):
     promise(AftSimple)
+
+
+PARTS = {"short_convolution": 3, "rotary": True, "output_norm": True, "output_gate": "silu"}
+
+
+@pytest.mark.parametrize("parts", [{}, PARTS], ids=["bare", "parts"])
+def test_a_layer_of_heads_keeps_the_promises_with_what_it_inherits(parts):
+    check_mixer(partial(Fading, **parts))
 
 
 def test_whoever_breaks_a_promise_is_found():

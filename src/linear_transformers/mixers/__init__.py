@@ -10,7 +10,7 @@ from linear_transformers.mixers.fast_weights import (
     MultiScaleRetention,
 )
 from linear_transformers.mixers.lstm import LSTM
-from linear_transformers.mixers.multi_head import MixerState, MultiHeadAttention
+from linear_transformers.mixers.multi_head import MixerState, MultiHead, MultiHeadAttention
 
 __all__ = [
     "LSTM",
@@ -22,6 +22,7 @@ __all__ = [
     "Mixer",
     "MixerFactory",
     "MixerState",
+    "MultiHead",
     "MultiHeadAttention",
     "MultiHeadCrossAttention",
     "MultiScaleRetention",
