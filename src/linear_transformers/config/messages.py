@@ -117,6 +117,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def are(count: int) -> str:
+    """Return the verb of a number of things: 1 run is, 2 runs are."""
+    return "is" if count == 1 else "are"
+
+
 def brief(values: Mapping[str, object]) -> str:
     """Return plain values by name, with what is long cut: a vocabulary is no part of a sentence."""
     cut = Repr()

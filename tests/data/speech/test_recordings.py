@@ -54,6 +54,9 @@ def test_other_rates_and_channels_are_converted_or_refused(tmp_path, raises_one_
     torch.testing.assert_close(read_audio(path, RATE), expected)
     with raises_one_line("2 channels", "22050 Hz", "16000 Hz", "data.convert=true"):
         read_audio(path, RATE, convert=False)
+    soundfile.write(path, tone(), 8000)
+    with raises_one_line("1 channel at 8000 Hz"):
+        read_audio(path, RATE, convert=False)
 
 
 @pytest.mark.parametrize("rate", [15999, 16001, 44101])
@@ -114,6 +117,9 @@ def test_broken_recordings_are_refused_by_name(tmp_path, raises_one_line):
         read_audio(path, RATE)
     write(path, np.where(np.arange(8000) % 100 == 7, np.nan, tone()).astype(np.float32))
     with raises_one_line("a.wav", "80 samples", "no finite numbers"):
+        read_audio(path, RATE)
+    write(path, np.where(np.arange(8000) == 7, np.nan, tone()).astype(np.float32))
+    with raises_one_line("a.wav holds 1 sample that is no finite number."):
         read_audio(path, RATE)
     write(path, (1e16 * tone()).astype(np.float32))  # whose power overflows
     with raises_one_line("a.wav", "e+15", "from -1 to 1"):

@@ -296,7 +296,7 @@ def test_texts_to_validate_and_test_on_are_not_trained_on(tmp_path, raises_one_l
     assert data.notes() == ["data.path: 2 files are in data.val or data.test alone"]
     alike = TextFiles(2, path=str(tmp_path), val=paths["b"], test=paths["b"])
     assert names(alike.texts("train")) == ["a.txt", "c.txt"]
-    assert alike.notes()[0] == "data.val and data.test share 1 files: tests of no worth"
+    assert alike.notes()[0] == "data.val and data.test share 1 file: tests of no worth"
     with raises_one_line("data.path=", "nothing but the texts of data.val and data.test"):
         TextFiles(2, path=paths["b"], val=paths["b"]).texts("train")
 
@@ -370,4 +370,4 @@ def test_characters_that_no_trained_module_has_are_counted(monkeypatch, tmp_path
     data = PythonSources(2, tokens="characters", segment=8)
     library, unknown = data.notes()
     assert library.startswith("the standard library of Python 3.")
-    assert unknown.startswith("1 characters of test are in no training text")
+    assert unknown.startswith("1 character of test is in no training text")

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchaudio.functional import resample
 
+from linear_transformers.config.messages import counted
 from linear_transformers.data.base import files_below
 
 Waveform = Float[Tensor, "samples"]
@@ -121,8 +122,8 @@ def converted(
     check_rate(rate, name)
     if not convert and (rate != sample_rate or channels > 1):
         raise ValueError(
-            f"{name} has {channels} channels at {rate} Hz; one at {sample_rate} Hz is wanted. "
-            "Convert it, or use data.convert=true."
+            f"{name} has {counted(channels, 'channel')} at {rate} Hz; one at {sample_rate} Hz is "
+            "wanted. Convert it, or use data.convert=true."
         )
     waveform = torch.from_numpy(samples.mean(axis=1))
     if rate == sample_rate or len(waveform) == 0:  # of which torchaudio makes an error
@@ -165,7 +166,8 @@ def finite(samples: np.ndarray, name: str) -> np.ndarray:
     """
     if not np.isfinite(samples).all():
         count = int((~np.isfinite(samples)).sum())
-        raise ValueError(f"{name} holds {count} samples that are no finite numbers.")
+        which = "is no finite number" if count == 1 else "are no finite numbers"
+        raise ValueError(f"{name} holds {counted(count, 'sample')} that {which}.")
     if (loudest := np.abs(samples).max(initial=0.0)) > LOUDEST:
         raise ValueError(f"{name} holds samples of up to {loudest:.3g}. They are from -1 to 1.")
     return samples

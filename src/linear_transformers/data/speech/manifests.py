@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from annotated_types import Gt, Lt
 
+from linear_transformers.config.messages import counted
 from linear_transformers.config.ranges import ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.speech.audio import read_audio
@@ -89,7 +90,7 @@ class ManifestSpeech(SpeechSource):
             faults += self._faults(line, known)
         if faults:
             found = "\n".join(faults)
-            raise ValueError(f"{len(faults)} faults in the data:\n{found}")
+            raise ValueError(f"{counted(len(faults), 'fault')} in the data:\n{found}")
 
     def _faults(self, utterance: Utterance, known: set[str]) -> list[str]:
         """Return the faults of a recording and of its transcript."""

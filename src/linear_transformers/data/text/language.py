@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from torch.utils.data import DataLoader
 
+from linear_transformers.config.messages import are, counted
 from linear_transformers.config.ranges import Count, Seed, Size, check_choice, ranged
 from linear_transformers.data.base import DataSource, Split
 from linear_transformers.data.batches import loader_of
@@ -124,8 +125,8 @@ class TextSource(DataSource):
             return super().notes()  # all texts have tokens
         counts = {x: int((self.documents(x).tokens == UNKNOWN).sum()) for x in ("val", "test")}
         unknown = [
-            f"{count} characters of {split} are in no training text: bits per byte take each for "
-            "three bytes, and do not say which it is. data.tokens=bytes does"
+            f"{counted(count, 'character')} of {split} {are(count)} in no training text: bits per "
+            "byte take each for three bytes, and do not say which it is. data.tokens=bytes does"
             for split, count in counts.items()
             if count
         ]
@@ -163,7 +164,8 @@ class TextSource(DataSource):
             count = self.documents("train").ends[-1]
             raise ValueError(
                 f"{count} training {self.shape.tokenizer.noun} do not fill one batch of "
-                f"{self.batch_size} segments of {self.segment} on each of {world_size} devices. "
+                f"{self.batch_size} segments of {self.segment} on each of "
+                f"{counted(world_size, 'device')}. "
                 "Use a smaller data.batch_size or data.segment."
             )
 

@@ -6,6 +6,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from linear_transformers.config.messages import counted
 from linear_transformers.data.text.pairs import Pair
 
 COMPRESSED = ".gz"
@@ -66,8 +67,9 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     fewer, more = sorted(zip(map(len, sides), paths, strict=True))
     if fewer[0] < more[0]:
         raise ValueError(
-            f"{fewer[1]} has {fewer[0]} lines and {more[1]} {more[0]}: line {fewer[0] + 1} of the "
-            "latter has no other side. Give files whose lines belong together."
+            f"{fewer[1]} has {counted(fewer[0], 'line')} and {more[1]} {more[0]}: line "
+            f"{fewer[0] + 1} of the latter has no other side. Give files whose lines belong "
+            "together."
         )
     pairs = [Pair(*texts) for texts in zip(*sides, strict=True)]
     for number, pair in enumerate(pairs, 1):

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset
 
+from linear_transformers.config.messages import are, counted
 from linear_transformers.config.ranges import Count, Seed, Size, check_choice, ranged
 from linear_transformers.data.base import SPLITS, DataSource, Shape, Split
 from linear_transformers.data.batches import BucketBatches, SortedBatches, loader_of
@@ -171,8 +172,8 @@ class PairSource(DataSource):
                 lines.append(f"{count} of {len(pairs)} {split} {self.noun} are trained on, too")
             if count := sum(x.count(UNKNOWN) for item in self.items(split) for x in item):
                 lines.append(
-                    f"{count} characters of {split} are in no training text: they are read as one, "
-                    "which no model learns. data.tokens=bytes has them all"
+                    f"{counted(count, 'character')} of {split} {are(count)} in no training text: "
+                    "such are read as one, which no model learns. data.tokens=bytes has them all"
                 )
         return lines
 

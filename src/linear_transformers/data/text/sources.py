@@ -9,6 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+from linear_transformers.config.messages import are, counted
 from linear_transformers.config.ranges import Count, Fraction, ranged
 from linear_transformers.data.base import SPLITS, Split, files_below, place_of
 from linear_transformers.data.text.documents import Document
@@ -84,7 +85,8 @@ class TextFiles(TextSource):
         """Return the texts to train on, without those that validate or test."""
         val, test = ({t.path.resolve() for t in found.get(x, ())} for x in ("val", "test"))
         if both := val & test:
-            self._notes.append(f"data.val and data.test share {len(both)} files: tests of no worth")
+            shared = counted(len(both), "file")
+            self._notes.append(f"data.val and data.test share {shared}: tests of no worth")
         others = val | test
         kept = [text for text in found["train"] if text.path.resolve() not in others]
         if not kept:
@@ -93,7 +95,8 @@ class TextFiles(TextSource):
                 "data.test. Give others to train on."
             )
         if count := len(found["train"]) - len(kept):
-            self._notes.append(f"data.path: {count} files are in data.val or data.test alone")
+            left_out = f"{counted(count, 'file')} {are(count)}"
+            self._notes.append(f"data.path: {left_out} in data.val or data.test alone")
         return kept
 
     def _dealt(self, texts: Sequence[Document]) -> dict[Split, list[Document]]:
