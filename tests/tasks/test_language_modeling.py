@@ -181,6 +181,16 @@ def test_states_are_carried_on_or_cut_over_devices():
         task.prepare(data_that(carry_state=True))
 
 
+def test_the_end_of_a_text_is_cut_over_more_devices_than_it_has_tokens():
+    end = segments(8, carry_state=False)[[[0, 1, 0]]]
+    found = []
+    for rank in range(3):
+        task = task_of(MIXERS["linear"])
+        task.cut(Place(rank, 3))
+        found.append(int(task.positions_in(end)))
+    assert found == [1, 0, 0]
+
+
 def test_segments_on_their_own_know_nothing_of_others():
     task = task_of(MIXERS["linear"])
     task.prepare(data_that(carry_state=False))

@@ -5,11 +5,12 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from linear_transformers.data.text import NOTHING, TextShape, TextSource
+from linear_transformers.data.text import END, NOTHING, TextShape, TextSource
 from linear_transformers.models import StackState
 from linear_transformers.ops.lengths import valid
 from linear_transformers.shapes import TextBatch
@@ -54,10 +55,12 @@ class LanguageModeling(SequenceTask):
         return super().prepare(data)
 
     def loss(self, batch: TextBatch) -> Loss:
+        batch = self._divisible(batch)
         nats, self._state = self._nats(batch, self._state)
         return Loss(nats.sum(), self._real(batch).sum())
 
     def statistics(self, batch: TextBatch) -> Statistics:
+        batch = self._divisible(batch)
         nats, self._evaluated = self._nats(batch, self._evaluated)
         real, values = self._real(batch), self.here(batch.values)
         self.bytes_of = self.bytes_of.to(values.device)
@@ -75,7 +78,7 @@ class LanguageModeling(SequenceTask):
         }
 
     def positions_in(self, batch: TextBatch) -> Tensor:
-        return self._real(batch).sum()
+        return self._real(self._divisible(batch)).sum()
 
     def trial(self, model: Any) -> tuple[Tensor, int]:
         tokens = torch.zeros(1, self.shape.segment, dtype=torch.long, device=model.device)
@@ -125,6 +128,11 @@ class LanguageModeling(SequenceTask):
             return torch.where(rows, carried.to(nothing), nothing)
 
         return tree_map(chosen, state, empty)
+
+    def _divisible(self, batch: TextBatch) -> TextBatch:
+        """Return a batch with a position for each device: the end of a text may have fewer."""
+        missing = max(0, self.place.devices - batch.values.shape[1])
+        return batch._replace(values=F.pad(batch.values, (0, missing), value=END))
 
     def _real(self, batch: TextBatch) -> Tensor:
         return self.here(valid(batch.lengths, batch.values.shape[1]))
