@@ -110,6 +110,13 @@ def test_every_option_of_every_program_has_a_default_and_is_in_its_help(program)
     assert (PROJECT / f"{program}.py").is_file()
 
 
+@pytest.mark.parametrize("program", Configurations.programs())
+def test_help_says_where_runs_are_and_data_go(program):
+    words = Configurations((CONF,), program).help()
+    assert "paths.runs" in words
+    assert ("paths.data=DIR" in words) == (program == "train")
+
+
 def test_blanks_around_a_value_are_of_it():
     """Hydra leaves them out: stop='e ' would end a text within its first word."""
     words = Configurations((CONF,), "train").quoted(["group=e ", "run_id=\ta", "tags=[a, b]"])
