@@ -98,6 +98,16 @@ def test_a_training_folder_of_another_name_is_not_a_folder_to_split(
         FolderImages(str(tmp_path), **OPTIONS).splits  # noqa: B018
 
 
+def test_folders_of_splits_a_level_further_down_are_not_mixed(tmp_path, raises_one_line):
+    for split in ("train", "test"):
+        pictures(tmp_path / "images" / split, 5)
+    with raises_one_line("no train/", "would be mixed", f"data.path={tmp_path / 'images'}."):
+        FolderImages(str(tmp_path), **OPTIONS).splits  # noqa: B018
+    for place in ("cars", "buses/test"):  # names of what they show
+        pictures(tmp_path / "others" / place, 5, seed=1)
+    assert len(FolderImages(str(tmp_path / "others"), **OPTIONS).splits.train) == 8
+
+
 @pytest.mark.parametrize("names", ["train test valid", "Train Test", "train test dev", "training"])
 def test_folders_that_are_nearly_those_of_splits_are_refused(tmp_path, names, raises_one_line):
     for name in names.split():

@@ -269,3 +269,8 @@ def test_training_can_be_limited_to_some_images():
     data = Digits(batch_size=8, num_train=20)
     assert [len(images) for images in data.splits] == [20, 180, 180]
     assert len(list(data.loader("train"))) == 2
+
+
+def test_training_on_more_images_than_there_are_is_refused(raises_one_line):
+    with raises_one_line("data.num_train=1438", "1437 training images"):
+        Digits(batch_size=8, num_train=1438).splits  # noqa: B018

@@ -78,6 +78,12 @@ class FolderImages(ImageSource):
                 f"data.path={self.path} has {other}/ and no train/, so that all would be "
                 "trained on. Give train/ and test/, or one folder of pictures to split."
             )
+        below = [x.parent for x in self.path.glob("*/train") if (x.parent / "test").is_dir()]
+        if below and not divided:
+            raise ValueError(
+                f"data.path={self.path} has no train/, but {below[0].name}/train and test: they "
+                f"would be mixed. Use data.path={below[0]}."
+            )
         self._check_names()
         if divided:
             train, test = self._pictures("train"), self._pictures("test")

@@ -105,8 +105,12 @@ class SequenceSource(DataSource):
         splits = self.load()
         if self.num_train is None:
             return splits
-        used = np.arange(min(self.num_train, len(splits.train)))
-        return splits._replace(train=some(splits.train, used))
+        if self.num_train > (found := len(splits.train)):
+            raise ValueError(
+                f"data.num_train={self.num_train} was asked for; there are {found} training "
+                f"{self.noun}."
+            )
+        return splits._replace(train=some(splits.train, np.arange(self.num_train)))
 
     @property
     def description(self) -> str:
