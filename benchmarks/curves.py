@@ -81,7 +81,7 @@ def main() -> None:
 def measured(program: str, name: str) -> dict[str, Any]:
     if (content := record.content_of(f"{program}-{name}")) is None:
         raise SystemExit(
-            f"error: results/{program}-{name}.json is not there: "
+            f"error: {record.RESULTS / f'{program}-{name}.json'} is not there: "
             f"python -m benchmarks.{program} {name}"
         )
     return content
