@@ -11,6 +11,7 @@ from linear_transformers.models import BiLstm, SpeechEncoder
 from linear_transformers.runs.checkpoint import read_checkpoint
 from linear_transformers.tasks import SpeechRecognition
 from linear_transformers.tasks.loading import build_task
+from linear_transformers.training import peaks
 from tests.catalogue import TRANSFORMERS
 from tests.conftest import TINY, configured
 from tests.programs import QUICK, complaint, figures, read_back, run, wandb_runs
@@ -31,6 +32,25 @@ def test_tokens_a_second_count_every_batch_and_all_the_time(tmp_path, monkeypatc
     norms = figures(tmp_path / "a", "train/gradient_norm")
     assert len(norms) == len(found)
     assert min(norms) > 0
+
+
+def test_a_run_that_logs_no_steps_measures_none(tmp_path):
+    run("train", *QUICK, f"paths.runs={tmp_path}", "run_id=a", "trainer.log_every_n_steps=0")
+    assert figures(tmp_path / "a", "perf/tokens_per_second") == []
+    assert len(figures(tmp_path / "a", "perf/seconds_per_epoch")) == 1
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [("64-true", torch.float64), ("32-true", torch.float32), ("bf16-mixed", torch.bfloat16)],
+)
+def test_a_peak_is_that_of_the_runs_precision(monkeypatch, precision, dtype):
+    found = []
+    monkeypatch.setattr(peaks, "PEAK_SIZE", {"cpu": 2})
+    make = torch.randn
+    monkeypatch.setattr(torch, "randn", lambda *x, **y: found.append(y["dtype"]) or make(*x, **y))
+    assert peaks.peak_flops(torch.device("cpu"), precision) > 0
+    assert found == 2 * [dtype]
 
 
 def test_an_epoch_that_the_last_step_ends_within_has_no_time(tmp_path):

@@ -117,6 +117,13 @@ def test_help_says_where_runs_are_and_data_go(program):
     assert ("paths.data=DIR" in words) == (program == "train")
 
 
+def test_what_hydra_works_out_is_no_place_of_that_name(tmp_path):
+    words = [f"paths.runs={tmp_path}/${{seed}}", f"hydra.sweep.dir={tmp_path}/s-${{now:%Y}}"]
+    assert Configurations((CONF,), "train").quoted(words) == words
+    (tmp_path / "${seed}").mkdir()
+    assert Configurations((CONF,), "train").quoted(words[:1]) != words[:1]
+
+
 def test_blanks_around_a_value_are_of_it():
     """Hydra leaves them out: stop='e ' would end a text within its first word."""
     words = Configurations((CONF,), "train").quoted(["group=e ", "run_id=\ta", "tags=[a, b]"])

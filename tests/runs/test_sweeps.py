@@ -76,7 +76,10 @@ def test_the_best_is_that_of_the_mean_over_seeds():
 @pytest.mark.parametrize(
     ("key", "names"),
     [
-        *((key, ("val_loss", "val_loss")) for key in ("data", "+data", "data.path", "data.size")),
+        *(
+            (key, ("val_loss", "val_loss"))
+            for key in ("data", "+data", "data.path", "data.function")
+        ),
         ("experiment", ("val_loss", "val_loss")),
         ("task", ("val_loss", "val_error")),
     ],

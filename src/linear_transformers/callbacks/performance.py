@@ -101,7 +101,8 @@ class Performance(Callback):
         self.tokens, self.since, self.step = 0, time.perf_counter(), trainer.global_step
 
     def _due(self, trainer: Trainer, step: int) -> bool:
-        return step % max(1, trainer.log_every_n_steps) == 0  # pyright: ignore
+        every: int = trainer.log_every_n_steps  # pyright: ignore
+        return every > 0 and step % every == 0
 
     def _check_loss(self, trainer: Trainer, *, weights: bool = False) -> None:
         good = self.loss is None or bool(self.loss.isfinite())

@@ -62,7 +62,8 @@ def is_place(value: str) -> bool:
     if not value or is_plain(value):
         return False
     place = Path(value)
-    parted = "," in place.name or "\\" in value  # several values, or Hydra's own escapes
+    # Several values, or what is Hydra's own: its escapes, and what it works out.
+    parted = "," in place.name or "\\" in value or "${" in value
     try:
         return place.exists() or ("/" in value and not parted and place.parent.is_dir())
     except OSError:  # longer than a name can be

@@ -134,7 +134,8 @@ def check(job: TrainJob) -> None:
         )
     if options.get("overfit_batches"):
         raise ValueError(
-            "trainer.overfit_batches would replace the data's own batches: use debug=overfit."
+            "trainer.overfit_batches would replace the data's own batches: use debug=overfit, of "
+            "images and other sequences."
         )
     if job.optimizer.target is SparseAdam:
         raise ValueError("SparseAdam takes sparse gradients, and these are dense: optimizer=adam.")

@@ -10,7 +10,13 @@ from linear_transformers.pictures.tables import rounded
 
 SEED = "seed"
 # Options by which jobs have other data.
-DATA = {"data", "data.path", "data.size", "data.channels", "data.num_levels", "experiment"}
+DATA = {"experiment", "data"} | {
+    f"data.{name}"
+    for name in (
+        "path", "val", "test", "size", "channels", "num_levels",
+        "dataset", "function", "max_length", "num_symbols", "source", "target",
+    )
+}  # fmt: skip
 CAUTION = "caution"  # of figures: why they do not compare with those of others
 
 

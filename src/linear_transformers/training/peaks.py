@@ -13,8 +13,8 @@ PEAK_ROUNDS = 5
 
 def peak_flops(device: torch.device, precision: str) -> float:
     """Measure the FLOPs per second of a large matrix product in a run's precision."""
-    low = {"bf16": torch.bfloat16, "16": torch.float16}
-    dtype = low.get(precision.split("-")[0], torch.float32)
+    others = {"bf16": torch.bfloat16, "16": torch.float16, "64": torch.float64}
+    dtype = others.get(precision.split("-")[0], torch.float32)
     size = PEAK_SIZE.get(device.type, 1024)
     # Random: a GPU computes the product of ones with less power, and faster.
     generator = torch.Generator(device).manual_seed(0)

@@ -114,3 +114,10 @@ def test_what_cannot_be_made_is_refused(options, words, raises_one_line):
 def test_more_devices_than_pairs_are_refused(raises_one_line):
     with raises_one_line("The val split has 3 pairs, fewer than 4 devices."):
         Transductions(num_train=30, num_held_out=3).check(4)
+
+
+def test_fewer_batches_than_devices_are_refused_before_a_run_begins(raises_one_line):
+    data = Transductions(100_000, num_train=30, num_held_out=3)
+    data.check(1)
+    with raises_one_line("fewer batches than 2 devices", "data.batch_tokens"):
+        data.check(2)

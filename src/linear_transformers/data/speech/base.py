@@ -160,6 +160,7 @@ class SpeechSource(DataSource):
                 raise ValueError(
                     f"The {split} split has {count} {self.noun}, fewer than {world_size} devices."
                 )
+        self.loader("train", world_size=world_size)  # refuses too few batches
 
     def leave_out(self, num_outputs: Callable[[int], int]) -> list[str]:
         """Leave out training utterances that are too long, or too short for their labels.

@@ -184,6 +184,7 @@ class PairSource(DataSource):
                 raise ValueError(
                     f"The {split} split has {count} {self.noun}, fewer than {world_size} devices."
                 )
+        self.loader("train", world_size=world_size)  # refuses too few batches
 
     def loader(self, split: Split, *, rank: int = 0, world_size: int = 1) -> DataLoader:
         items = self.items(split)
