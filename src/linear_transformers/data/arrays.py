@@ -5,13 +5,12 @@ import zlib
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
-from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, Size, ranged
+from linear_transformers.config.ranges import Count, Levels, Size, ranged
 from linear_transformers.data.images import (
     Images,
     ImageShape,
@@ -57,7 +56,7 @@ class ArrayImages(ImageSource):
         *,
         val_size: Count | None = None,
         size: Size | None = None,
-        num_levels: Annotated[int, Ge(2), Le(256)] = 256,
+        num_levels: Levels = 256,
         batch_size: Count,
         **options: Any,
     ):

@@ -1,5 +1,7 @@
-"""Samplers of batches, on each of several devices."""
+"""Samplers of batches, on each of several devices, and loaders over them."""
 
+import atexit
+import weakref
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import islice
@@ -9,6 +11,8 @@ from zlib import crc32
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+
+from linear_transformers.stopping import left_to_parent
 
 
 class TrainingBatches(Sampler[list[Any]]):
@@ -194,11 +198,44 @@ class SortedBatches(Sampler[list[int]]):
         yield from self.batches
 
 
-def loader_of(items: Dataset[Any], batches: Sampler[Any]) -> DataLoader:
-    """Return a loader whose `items` are indexed by whole batches; without workers, since nothing
-    is computed."""
-    pinned = torch.cuda.is_available()
-    return DataLoader(items, batch_size=None, sampler=batches, pin_memory=pinned)
+def loader_of(items: Dataset[Any], batches: Sampler[Any], *, workers: int = 0) -> DataLoader:
+    """Return a loader whose `items` are indexed by whole batches.
+
+    Args:
+        items: The items.
+        batches: The indices of each batch.
+        workers: The number of processes that make batches; 0 where nothing is computed.
+    """
+    return _Loader(
+        items,
+        batch_size=None,  # the sampler's items are whole lists of indices
+        sampler=batches,
+        pin_memory=torch.cuda.is_available(),
+        num_workers=workers,
+        persistent_workers=workers > 0,
+        worker_init_fn=left_to_parent,
+    )
+
+
+class _Loader(DataLoader):
+    """A loader whose workers start at the first batch, since the trainer makes the iterator before
+    it sets the epoch. An error of theirs stays one line."""
+
+    def __iter__(self) -> Any:
+        # Before multiprocessing's own ending, which sends signals that workers leave to us, and
+        # waits. By reference: a loader that is let go ends its workers itself.
+        if self.num_workers > 0 and self._iterator is None:  # the first of many epochs
+            atexit.register(_end_workers, weakref.ref(self))
+        for batch in super().__iter__():
+            if isinstance(batch, ValueError):
+                raise batch
+            yield batch
+
+
+def _end_workers(loader: weakref.ref[_Loader]) -> None:
+    iterator: Any = getattr(loader(), "_iterator", None)
+    if iterator is not None:
+        iterator._shutdown_workers()
 
 
 def _cut(items: list[int], lengths: np.ndarray, budget: int) -> list[list[int]]:

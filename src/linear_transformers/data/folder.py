@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
-from annotated_types import Ge, Le
 
-from linear_transformers.config.ranges import Count, CountOrZero, Size, ranged
+from linear_transformers.config.ranges import Count, CountOrZero, Levels, Size, ranged
 from linear_transformers.data.base import files_below
 from linear_transformers.data.image_file import FORMATS, read_image, size_of, suffixes
 from linear_transformers.data.images import ImageShape, ImageSource, split_off
@@ -56,7 +55,7 @@ class FolderImages(ImageSource):
         channels: Literal[1, 3] = 3,
         val_size: Count | None = None,
         test_size: Count | None = None,
-        num_levels: Annotated[int, Ge(2), Le(256)] = 256,
+        num_levels: Levels = 256,
         workers: CountOrZero | None = None,
         batch_size: Count,
         **options: Any,

@@ -1,7 +1,5 @@
-"""Data sets of sequences of small integers, and loaders over them."""
+"""Data sets of sequences of small integers."""
 
-import atexit
-import weakref
 from abc import abstractmethod
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -15,9 +13,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from linear_transformers.config.ranges import Count, Seed, ranged
 from linear_transformers.data.base import DataSource, Shape, Split
-from linear_transformers.data.batches import EpochBatches, EvaluationBatches
+from linear_transformers.data.batches import EpochBatches, EvaluationBatches, loader_of
 from linear_transformers.data.rows import Rows, some
-from linear_transformers.stopping import left_to_parent
 
 Array = Integer[np.ndarray, "_ ..."]
 Items = Array | Rows
@@ -153,36 +150,7 @@ class SequenceSource(DataSource):
             batches = EpochBatches(len(items), self.batch_size, self.seed, **place)
         else:
             batches = EvaluationBatches(len(items), self.batch_size, **place)
-        return _Loader(
-            _Sequences(items),
-            batch_size=None,  # the sampler's items are whole lists of indices
-            sampler=batches,
-            pin_memory=torch.cuda.is_available(),
-            num_workers=self.workers,
-            persistent_workers=self.workers > 0,
-            worker_init_fn=left_to_parent,
-        )
-
-
-class _Loader(DataLoader):
-    """A loader whose workers start at the first batch, since the trainer makes the iterator before
-    it sets the epoch. An error of theirs stays one line."""
-
-    def __iter__(self) -> Any:
-        # Before multiprocessing's own ending, which sends signals that workers leave to us, and
-        # waits. By reference: a loader that is let go ends its workers itself.
-        if self.num_workers > 0 and self._iterator is None:  # the first of many epochs
-            atexit.register(_end_workers, weakref.ref(self))
-        for batch in super().__iter__():
-            if isinstance(batch, ValueError):
-                raise batch
-            yield batch
-
-
-def _end_workers(loader: weakref.ref[_Loader]) -> None:
-    iterator: Any = getattr(loader(), "_iterator", None)
-    if iterator is not None:
-        iterator._shutdown_workers()
+        return loader_of(_Sequences(items), batches, workers=self.workers)
 
 
 class _Sequences(Dataset[Any]):

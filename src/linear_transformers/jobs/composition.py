@@ -275,18 +275,19 @@ def from_environment(cfg: DictConfig) -> dict[str, str]:
         OmegaConf.register_new_resolver("oc.decode", oc.decode, replace=True)
     return {
         path: value
-        for path, value in _leaves(hidden, "")
+        for path, value in leaves(hidden, "")
         if isinstance(value, str) and "<oc.env:" in value and path.split(".")[0] not in REBUILT
     }
 
 
-def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield nested values by their dotted keys, below a path."""
     if not isinstance(node, dict | list):
         yield path, node
         return
     parts = node.items() if isinstance(node, dict) else enumerate(node)
     for key, value in parts:
-        yield from _leaves(value, f"{path}.{key}" if path else str(key))
+        yield from leaves(value, f"{path}.{key}" if path else str(key))
 
 
 def without(config: dict[str, Any], hidden: Mapping[str, str]) -> dict[str, Any]:

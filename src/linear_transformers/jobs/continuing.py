@@ -14,6 +14,7 @@ from linear_transformers.callbacks import StopEarly
 from linear_transformers.config.choices import Choice, checked_choice, options_of, plain
 from linear_transformers.config.messages import brief, the_first
 from linear_transformers.data.base import Shape
+from linear_transformers.jobs.composition import leaves
 from linear_transformers.jobs.options import TrainJob
 from linear_transformers.provenance import read_provenance
 from linear_transformers.runs.checkpoint import (
@@ -256,7 +257,7 @@ def _before(found: Found, part: str, kind: Any) -> Choice[Any]:
 
 def _difference(before: Choice[Any], now: Choice[Any], part: str) -> str | None:
     """Return the first option in which two choices differ, if one does."""
-    theirs, ours = (_flat(_complete(c.without_free_options()), part) for c in (before, now))
+    theirs, ours = (dict(leaves(_complete(c.without_free_options()), part)) for c in (before, now))
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
             was, now_is = (
@@ -274,13 +275,6 @@ def _complete(choice: Choice[Any]) -> dict[str, Any]:
         if not option.recorded and option.default is not Parameter.empty
     }
     return plain({**declared, **choice.plain()})
-
-
-def _flat(node: Any, path: str) -> dict[str, Any]:
-    """Return nested keys as dotted ones."""
-    if not isinstance(node, dict):
-        return {path: node}
-    return {k: v for key in node for k, v in _flat(node[key], f"{path}.{key}").items()}
 
 
 def _replaced(node: Any, by: Any, keys: Sequence[str]) -> Any:

@@ -51,29 +51,29 @@ def _digest(checkpoint: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+def read_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint of this project, of this format or an earlier one; or an exported model.
 
-    Nothing in it is executed. It is loaded to the CPU by default, so that a GPU's checkpoint
-    loads where there is none.
+    Nothing in it is executed. It is loaded to the CPU: a GPU's checkpoint loads where there is
+    none.
 
     Raises:
         ValueError: The file is missing, damaged, something else, or of a later format.
     """
     if not path.is_file():
         raise ValueError(f"The checkpoint {path} does not exist.")
-    checkpoint = (_read_exported if path.name == WEIGHTS else _read)(path, map_location)
+    checkpoint = (_read_exported if path.name == WEIGHTS else _read)(path)
     if isinstance(checkpoint, str):
         raise ValueError(f"{path} {checkpoint}. {_others(path)}")
     return _up_to_date(checkpoint, path)
 
 
-def _read(path: Path, map_location: Any) -> dict[str, Any] | str:
+def _read(path: Path) -> dict[str, Any] | str:
     """Return what a file holds, or what is wrong with it."""
     if damage := _damage(path):
         return damage
     try:
-        checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, UnicodeDecodeError):
         return (  # not what torch says: how to execute it all the same
             "is not a checkpoint of plain data and tensors, so it was not made by this project "
@@ -82,12 +82,12 @@ def _read(path: Path, map_location: Any) -> dict[str, Any] | str:
     return _checked(checkpoint)
 
 
-def _read_exported(path: Path, map_location: Any) -> dict[str, Any] | str:
+def _read_exported(path: Path) -> dict[str, Any] | str:
     """Return what an exported model holds, as a checkpoint has it, or what is wrong with it."""
     about = read_config(path)
     if file_hash(path) != about.pop(HASH):
         return f"is damaged, or is not what {CONFIG} beside it is of: its hash is another"
-    weights = load_file(path, device=str(map_location))
+    weights = load_file(path)
     return _checked(about | {"state_dict": {f"model.{name}": x for name, x in weights.items()}})
 
 
@@ -173,7 +173,7 @@ def newest_whole(run: Run) -> Found | None:
     """
     passed_over = []
     for path in run.checkpoints_to_resume():
-        checkpoint = _read(path, "cpu")
+        checkpoint = _read(path)
         if isinstance(checkpoint, dict):
             return Found(path, _up_to_date(checkpoint, path), passed_over)
         passed_over.append(f"{shown(path)} {checkpoint}")

@@ -29,7 +29,7 @@ class WholeCheckpoints(TorchCheckpointIO):
             ) from error
 
     def load_checkpoint(
-        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+        self, path: str | Path, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
         # To the CPU: Lightning moves what it restores; else every process loads to the first GPU.
-        return read_checkpoint(Path(path), map_location=map_location or "cpu")
+        return read_checkpoint(Path(path))

@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from annotated_types import Gt, Lt, MinLen
+from annotated_types import MinLen
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, MultiStepLR, ReduceLROnPlateau
 
-from linear_transformers.config.ranges import Count, CountOrZero, Fraction, Share, ranged
+from linear_transformers.config.ranges import Count, CountOrZero, Fraction, Part, Share, ranged
 
 # What Lightning takes under "lr_scheduler": a scheduler, and when to step it.
 Schedule = dict[str, Any]
@@ -93,7 +93,7 @@ def on_plateau(
     total_steps: int | float,
     *,
     monitor: Name | None = None,
-    factor: Annotated[float, Gt(0), Lt(1)] = 0.5,
+    factor: Part = 0.5,
     patience: CountOrZero = 3,
 ) -> Schedule:
     """Multiply the rate by `factor` when a metric has not improved for `patience` validations.

@@ -321,6 +321,12 @@ def test_files_without_text_are_refused_in_one_line(tmp_path, files, path, messa
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("share", [0, 1])
+def test_neither_nothing_nor_all_is_held_out(share, raises_one_line):
+    with raises_one_line(f"val_share={share}"):
+        TextFiles(2, path="texts", val_share=share)
+
+
 @pytest.mark.parametrize("count", [1, 20])
 def test_the_mark_at_the_beginning_of_a_file_is_no_text(tmp_path, count):
     """As editors on Windows write it."""

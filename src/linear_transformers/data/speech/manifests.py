@@ -1,12 +1,10 @@
 """A corpus given by a manifest for each split."""
 
 from pathlib import Path
-from typing import Annotated, Any
-
-from annotated_types import Gt, Lt
+from typing import Any
 
 from linear_transformers.config.messages import counted
-from linear_transformers.config.ranges import ranged
+from linear_transformers.config.ranges import Part, ranged
 from linear_transformers.ctc import frames_needed
 from linear_transformers.data.speech.audio import read_audio
 from linear_transformers.data.speech.base import SpeechSource
@@ -42,7 +40,7 @@ class ManifestSpeech(SpeechSource):
         val: str | None,
         test: str,
         lexicon: str | None = None,
-        val_share: Annotated[float, Gt(0), Lt(1)] = 0.1,
+        val_share: Part = 0.1,
         validate: bool = False,
         **options: Any,
     ):

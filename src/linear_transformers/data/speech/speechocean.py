@@ -2,11 +2,9 @@
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from annotated_types import Gt, Lt
-
-from linear_transformers.config.ranges import ranged
+from linear_transformers.config.ranges import Part, ranged
 from linear_transformers.data.speech.base import SpeechSource
 from linear_transformers.data.speech.labels import units_of
 from linear_transformers.data.speech.manifest import Utterance
@@ -36,7 +34,7 @@ class SpeechOcean(SpeechSource):
         root: str,
         *,
         path: str,
-        val_share: Annotated[float, Gt(0), Lt(1)] = 0.1,
+        val_share: Part = 0.1,
         **options: Any,
     ):
         super().__init__(root, **options)

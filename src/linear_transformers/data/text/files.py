@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from linear_transformers.config.ranges import Count, Share, ranged
+from linear_transformers.config.ranges import Count, Part, ranged
 from linear_transformers.data.base import Split, place_of
 from linear_transformers.data.text.lines import COMPRESSED, read_pairs
 from linear_transformers.data.text.pairs import Pair, PairSource
@@ -34,7 +34,7 @@ class PairFiles(PairSource):
         train: str | Sequence[str],
         test: str | Sequence[str],
         val: str | Sequence[str] | None = None,
-        val_share: Share = 0.05,
+        val_share: Part = 0.05,
         **options: Any,
     ):
         super().__init__(batch_tokens, **options)

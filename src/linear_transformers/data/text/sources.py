@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from linear_transformers.config.messages import are, counted
-from linear_transformers.config.ranges import Count, Fraction, ranged
+from linear_transformers.config.ranges import Count, Part, ranged
 from linear_transformers.data.base import SPLITS, Split, files_below, place_of
 from linear_transformers.data.text.documents import Document
 from linear_transformers.data.text.language import TextSource
@@ -50,8 +50,8 @@ class TextFiles(TextSource):
         path: str,
         val: str | None = None,
         test: str | None = None,
-        val_share: Fraction = 0.05,
-        test_share: Fraction = 0.05,
+        val_share: Part = 0.05,
+        test_share: Part = 0.05,
         **options: Any,
     ):
         super().__init__(batch_size, **options)
